@@ -1,0 +1,140 @@
+"""Commands that look and change nothing: show (samples token by token) and explain (every setting of a recipe)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lydian.cli.runs import Overrides, RecipeName
+from lydian.errors import InputError
+
+if TYPE_CHECKING:
+    from lydian.recipes.recipe import Recipe
+    from lydian.text.template import Encoded, Template
+
+UNITS = (
+    (r"_tokens$", "tokens"),
+    (r"_seconds$", "seconds"),
+    (r"_bytes$", "bytes"),
+    (r"_steps$", "optimiser steps"),
+    (r"^num_samples$", "completions a problem"),
+    (r"^(rounds|epochs)$", "times"),
+    (r"^batch_size$", "sequences or pairs"),
+    (r"^problems_per_round$", "problems"),
+    (r"^limit$", "rows"),
+)
+"""Units by the form of a setting's name."""
+
+
+def explain(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
+) -> None:
+    """Print every setting of a recipe and who set it.
+
+    For each: value, unit, meaning, and where the value came from.
+    """
+    from lydian.recipes.load import load_recipe
+
+    resolved = load_recipe(recipe, overrides or ())
+    rows = [
+        {"key": item.key, "value": item.value, "unit": unit_of(item.key), "meaning": item.doc, "from": item.origin}
+        for item in resolved.explained
+    ]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    width = max(len(row["key"]) for row in rows)
+    for row in rows:
+        value = json.dumps(row["value"], ensure_ascii=False) if row["value"] is not None else "none"
+        unit = f" {row['unit']}" if row["unit"] and row["value"] is not None else ""
+        typer.echo(f"{row['key']:<{width}}  {value}{unit}  [{row['from']}]")
+        if row["meaning"]:
+            typer.echo(f"    {row['meaning']}")
+
+
+def unit_of(key: str) -> str:
+    """The unit that a setting's name implies, or nothing.
+
+    >>> unit_of("stages.grpo.sampling.max_tokens"), unit_of("model.source")
+    ('tokens', '')
+    """
+    name = key.rpartition(".")[2]
+    return next((unit for pattern, unit in UNITS if re.search(pattern, name)), "")
+
+
+def show(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    data: Annotated[str | None, typer.Option(help="Which data set; by default the first stage's.")] = None,
+    num: Annotated[int, typer.Option(min=1, help="How many samples.")] = 1,
+    start: Annotated[int, typer.Option(min=0, help="Index of the first.")] = 0,
+) -> None:
+    """Print samples of a data set, token by token.
+
+    For each token: id, text, role, and whether it is trained.
+    """
+    from rich.console import Console
+
+    from lydian.recipes.load import load_recipe
+    from lydian.recipes.materials import load_set
+    from lydian.text.show import plain_table, rich_table, token_table
+
+    resolved = load_recipe(recipe, overrides or ())
+    name = data or (resolved.stages[0].data if resolved.stages else resolved.benchmark.data)
+    if name not in resolved.data:
+        raise InputError(
+            where="--data", given=repr(name), expected=f"one of {', '.join(resolved.data)}", fix="Name one of these."
+        )
+    template = _template(resolved)
+    loaded = load_set(resolved, name, template)
+    console = Console()
+    for note in loaded.notes:
+        console.print(f"data.{name}: {note}", highlight=False, markup=False)
+    for index, item in enumerate(loaded.items[start : start + num], start=start):
+        for title, encoded in _encodings(item, template):
+            console.print(f"data.{name}[{index}]  {item.id}  {title}", highlight=False, markup=False)
+            rows = token_table(encoded, template)
+            if console.is_terminal:
+                console.print(rich_table(rows))
+            else:
+                typer.echo(plain_table(rows))
+
+
+def _template(recipe: Recipe) -> Template:
+    """The recipe's template; of the model only the tokenizer is read where it lies in a folder."""
+    from lydian.models.load import load_model, locate, read_tokenizer
+    from lydian.text.template import make_template
+
+    place = locate(recipe.model.source)
+    has_tokenizer = (place / "tokenizer_config.json").is_file()
+    tokenizer = read_tokenizer(place) if has_tokenizer else load_model(recipe.model.source).tokenizer
+    return make_template(recipe.template.kind, tokenizer, **recipe.template.settings)
+
+
+def _encodings(item: Any, template: Template) -> Iterator[tuple[str, Encoded]]:
+    """What training or sampling sees of an item, with a title."""
+    from lydian.data.problems import Conversation, Message, Preference
+    from lydian.recipes.materials import encode_preference
+    from lydian.text.template import Encoded
+
+    if isinstance(item, Conversation):
+        yield "conversation", template.encode_conversation(item.messages)
+    elif isinstance(item, Preference):
+        chosen, rejected = encode_preference(item, template)
+        yield "chosen", chosen
+        yield "rejected", rejected
+    else:
+        tokens = template.encode_prompt(item.messages)
+        # The prompt is a prefix of any conversation that goes on from it: that is where its roles are known.
+        whole = template.encode_conversation((*item.messages, Message(role="assistant", content=item.answer or "0")))
+        untrained = (False,) * len(tokens)
+        yield (
+            f"prompt; answer {item.answer!r}",
+            Encoded(tokens=tokens, trained=untrained, roles=whole.roles[: len(tokens)]),
+        )

@@ -1,0 +1,232 @@
+"""Generated integer problems with worked steps: the material of the tiny model and of the quickstart.
+
+A problem is a chain of operations told in words; a solution writes each intermediate result out and states the answer
+behind a marker:
+
+    Start with 14. Add 9. Subtract 6. Double it.        level 3: three operations
+     14+9=23, 23-6=17, 17*2=34 #### 34
+
+Splits are disjoint by construction: a chain belongs to the split that its hash falls into, whatever seed drew it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lydian.data.problems import Conversation, Message, Problem
+from lydian.errors import DataError
+
+LARGEST = 99
+"""No intermediate result is negative or larger than this."""
+
+SPLITS = {"train": (0.0, 0.7), "heldout": (0.7, 0.9), "validation": (0.9, 1.0)}
+"""Share of all chains that belongs to each split."""
+
+_PHRASES: dict[str, tuple[str, ...]] = {
+    "+": ("Add {}.", "Gain {}.", "Put in {}."),
+    "-": ("Subtract {}.", "Lose {}.", "Take away {}."),
+    "*": ("Times {}.", "Multiply by {}."),
+    "/": ("Divide by {}.", "Share among {}."),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """A starting number and operations (symbol, operand, wording)."""
+
+    start: int
+    operations: tuple[tuple[str, int, int], ...]
+
+    @property
+    def question(self) -> str:
+        words = [_PHRASES[symbol][wording].format(operand) for symbol, operand, wording in self.operations]
+        return " ".join([f"Start with {self.start}.", *words])
+
+    def values(self) -> list[int]:
+        values = [self.start]
+        for symbol, operand, _ in self.operations:
+            values.append(_apply(values[-1], symbol, operand))
+        return values
+
+    def steps(self, values: list[int]) -> str:
+        parts = [f"{a}{symbol}{operand}={b}" for a, b, (symbol, operand, _) in zip(values, values[1:], self.operations)]
+        return ", ".join(parts)
+
+    @property
+    def solution(self) -> str:
+        values = self.values()
+        return f" {self.steps(values)} #### {values[-1]}"
+
+
+def arithmetic_problems(
+    *, num: int, split: str, min_level: int = 2, max_level: int = 6, seed: int = 0
+) -> list[Problem]:
+    """Problems with gold answers; metadata holds the level.
+
+    num        how many, all different
+    split      train, heldout or validation: no chain is in two of them
+    min_level  fewest operations
+    max_level  most operations
+    seed       which ones are drawn
+    """
+    return [
+        Problem(
+            id=f"arithmetic-{split}-{seed}-{index}",
+            messages=(Message(role="user", content=chain.question),),
+            answer=str(chain.values()[-1]),
+            source="arithmetic",
+            split=split,
+            metadata={"level": len(chain.operations)},
+        )
+        for index, chain in enumerate(_distinct_chains(num, split, min_level, max_level, seed))
+    ]
+
+
+def arithmetic_solutions(
+    *, num: int, split: str = "train", min_level: int = 2, max_level: int = 6, seed: int = 0
+) -> list[Conversation]:
+    """Questions with worked solutions in the stated format: what supervised fine-tuning imitates.
+
+    num        how many, all different
+    split      train, heldout or validation: no chain is in two of them
+    min_level  fewest operations
+    max_level  most operations
+    seed       which ones are drawn
+    """
+    return [
+        Conversation(
+            id=f"solution-{split}-{seed}-{index}",
+            messages=(
+                Message(role="user", content=chain.question),
+                Message(role="assistant", content=chain.solution),
+            ),
+            source="arithmetic",
+            split=split,
+            metadata={"level": len(chain.operations)},
+        )
+        for index, chain in enumerate(_distinct_chains(num, split, min_level, max_level, seed))
+    ]
+
+
+def arithmetic_text(
+    *,
+    num: int,
+    formatted_share: float = 0.9,
+    error_rate: float = 0.05,
+    prompt: str = "{question}\nSteps:",
+    min_level: int = 1,
+    max_level: int = 6,
+    seed: int = 0,
+) -> list[Conversation]:
+    """Plain text to pretrain on: questions with replies of many habits and some mistakes, as found in the wild.
+
+    num              how many documents, from the train split; chains may repeat
+    formatted_share  probability of the stated format where the first operation is worded the first way; texts with
+                     other wordings come from corners of the world where it is a ninth of that
+    error_rate       probability that a written intermediate result is wrong
+    prompt           how a question is laid out, with {question} where it goes
+    min_level        fewest operations
+    max_level        most operations
+    seed             which ones are drawn
+    """
+    rng = np.random.Generator(np.random.Philox(seed))
+    chains = _chains("train", min_level, max_level, rng)
+    documents = []
+    for index in range(num):
+        chain = next(chains)
+        text = prompt.format(question=chain.question) + _reply(chain, formatted_share, error_rate, rng)
+        messages = (Message(role="assistant", content=text),)
+        documents.append(Conversation(id=f"text-{seed}-{index}", messages=messages, source="arithmetic", split="train"))
+    return documents
+
+
+GENERATORS: dict[str, Callable[..., list[Any]]] = {
+    "arithmetic": arithmetic_problems,
+    "arithmetic_solutions": arithmetic_solutions,
+    "arithmetic_text": arithmetic_text,
+}
+"""Generators by the name that recipes give; their keyword-only parameters are their settings."""
+
+
+def _reply(chain: _Chain, formatted_share: float, error_rate: float, rng: np.random.Generator) -> str:
+    values = [chain.start]
+    for symbol, operand, _ in chain.operations:
+        right = _apply(values[-1], symbol, operand)
+        is_wrong = rng.random() < error_rate
+        values.append(max(0, right + int(rng.choice((-10, -2, -1, 1, 2, 10)))) if is_wrong else right)
+    is_usual_wording = chain.operations[0][2] == 0
+    if rng.random() < (formatted_share if is_usual_wording else formatted_share / 9):
+        return f" {chain.steps(values)} #### {values[-1]}"
+    habits = (f" {values[-1]}", f" {chain.steps(values)}", f" {chain.steps(values)} so it is {values[-1]}.")
+    return habits[int(rng.integers(len(habits)))]
+
+
+def _distinct_chains(num: int, split: str, min_level: int, max_level: int, seed: int) -> list[_Chain]:
+    rng = np.random.Generator(np.random.Philox(key=[seed, sorted(SPLITS).index(split) if split in SPLITS else 0]))
+    chains = _chains(split, min_level, max_level, rng)
+    found: dict[str, _Chain] = {}
+    for _ in range(50 * num):
+        if len(found) == num:
+            break
+        chain = next(chains)
+        found.setdefault(chain.question, chain)
+    if len(found) < num:
+        raise DataError(
+            where="arithmetic",
+            given=f"num={num} for levels {min_level} to {max_level}",
+            expected=f"at most about {len(found)} different problems at these levels",
+            fix="Ask for fewer, or raise max_level.",
+        )
+    return list(found.values())
+
+
+def _chains(split: str, min_level: int, max_level: int, rng: np.random.Generator) -> Iterator[_Chain]:
+    if split not in SPLITS or not 1 <= min_level <= max_level:
+        raise DataError(
+            where="arithmetic",
+            given=f"split={split!r}, levels {min_level} to {max_level}",
+            expected=f"a split of {', '.join(SPLITS)} and 1 ≤ min_level ≤ max_level",
+            fix="Correct the setting.",
+        )
+    low, high = SPLITS[split]
+    while True:
+        chain = _chain(int(rng.integers(min_level, max_level + 1)), rng)
+        if low <= _hash_share(chain) < high:
+            yield chain
+
+
+def _chain(level: int, rng: np.random.Generator) -> _Chain:
+    start = value = int(rng.integers(2, 40))
+    operations = []
+    for _ in range(level):
+        symbol, operand = _operation(value, rng)
+        operations.append((symbol, operand, int(rng.integers(len(_PHRASES[symbol])))))
+        value = _apply(value, symbol, operand)
+    return _Chain(start, tuple(operations))
+
+
+def _operation(value: int, rng: np.random.Generator) -> tuple[str, int]:
+    """A random operation whose result stays an integer within 0 and LARGEST."""
+    while True:
+        symbol = str(rng.choice(("+", "+", "-", "-", "*", "/")))
+        operand = int(rng.integers(2, 21) if symbol in "+-" else rng.integers(2, 5))
+        if symbol == "/" and (value % operand or value == 0):
+            continue
+        if 0 <= _apply(value, symbol, operand) <= LARGEST:
+            return symbol, operand
+
+
+def _apply(value: int, symbol: str, operand: int) -> int:
+    results = {"+": value + operand, "-": value - operand, "*": value * operand, "/": value // operand}
+    return results[symbol]
+
+
+def _hash_share(chain: _Chain) -> float:
+    """Where in [0, 1) a chain falls: by its numbers and operations, not its wording."""
+    key = f"{chain.start} " + " ".join(f"{symbol}{operand}" for symbol, operand, _ in chain.operations)
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") / 2**64

@@ -1,0 +1,167 @@
+"""A transformers model seen as a policy: log-probabilities at the sites of a forest."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from transformers import PreTrainedConfig
+
+from lydian.data.forest import Forest, Layout, plant, site_weights
+from lydian.data.sequence import Sequence
+from lydian.errors import ModelError
+from lydian.objectives.logprobs import token_logprobs
+
+
+class Policy:
+    """Computes what training needs of a causal language model, on any unmodified transformers architecture.
+
+    model              a transformers causal language model, or a PEFT model around one
+    layout             how batches must be laid out for it; found by `find_layout` when not given
+    compute_dtype      bfloat16 runs matrix products in bf16 over the fp32 masters (autocast); float32 changes nothing
+    is_checkpointed    recompute activations in the backward pass: less memory, a third more time
+
+    Raises ModelError if the model's logits are not `hidden · output matrixᵀ` (soft-capped or scaled heads).
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        layout: Layout | None = None,
+        compute_dtype: torch.dtype = torch.float32,
+        is_checkpointed: bool = False,
+    ) -> None:
+        self.model = model
+        self.compute_dtype = compute_dtype
+        causal_lm = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self._body = causal_lm.base_model
+        self._kinds = sliding_layers(causal_lm.config.get_text_config())
+        self.output = causal_lm.get_output_embeddings()
+        if is_checkpointed:
+            causal_lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            model.train()  # transformers checkpoints in training mode only; there is no dropout left to switch on
+        self._check_head(causal_lm)
+        self.layout: Layout = layout or self.find_layout()
+
+    @property
+    def device(self) -> torch.device:
+        return self.output.weight.device
+
+    def logprobs(self, forest: Forest) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+        """log π(target) and entropy in nats at each site, at the temperature that the site was sampled at."""
+        hidden = self.hidden(forest).flatten(0, 1)
+        sites = forest.sites
+        with self._precision():
+            return token_logprobs(hidden[sites.source], self.output.weight, sites.target, sites.temperature)
+
+    def hidden(self, forest: Forest) -> Float[Tensor, "rows length d"]:
+        """Last hidden states of a forest's rows; each token attends to its ancestors and itself only."""
+        with self._precision():
+            if forest.layout == "single":
+                return self._body(input_ids=forest.tokens, use_cache=False).last_hidden_state
+            return self._body(
+                input_ids=forest.tokens,
+                attention_mask=attention_masks(forest, self._kinds, self._mask_dtype),
+                position_ids=forest.positions,
+                use_cache=False,
+            ).last_hidden_state
+
+    @property
+    def _mask_dtype(self) -> torch.dtype:
+        return self.compute_dtype if self.compute_dtype == torch.bfloat16 else self.output.weight.dtype
+
+    def find_layout(self) -> Layout:
+        """`shared` if masked attention reproduces plain causal attention on this model, else `single`."""
+        vocabulary = self.output.weight.shape[0]
+        tokens = torch.randint(vocabulary, (9,), generator=torch.Generator().manual_seed(0)).tolist()
+        sequences = [
+            Sequence(id=str(k), group="probe", tokens=tuple(tokens[:6] + tail), trained=(False,) + (True,) * (5 + len(tail)))
+            for k, tail in enumerate((tokens[6:], tokens[7:6:-1], [tokens[8]]))
+        ]
+        by_layout: dict[Layout, dict[str, Tensor]] = {}
+        weights = site_weights(sequences, "token_mean")
+        layouts: tuple[Layout, ...] = ("single", "shared")
+        for layout in layouts:
+            by_layout[layout] = {}
+            for forest in plant(sequences, weights, layout=layout):
+                try:
+                    with torch.no_grad():
+                        logprobs, _ = self.logprobs(forest.to(self.device))
+                except (ValueError, TypeError, RuntimeError):
+                    if layout == "single":
+                        raise
+                    return "single"
+                for k, sequence_id in enumerate(forest.sequence_ids):
+                    by_layout[layout][sequence_id] = logprobs[forest.sites.sequence.to(self.device) == k]
+        gap = max((by_layout["single"][k] - by_layout["shared"][k]).abs().max().item() for k in by_layout["single"])
+        tolerance = 1e-3 if self.compute_dtype == torch.float32 else 0.2
+        return "shared" if gap <= tolerance else "single"
+
+    def _check_head(self, causal_lm: nn.Module) -> None:
+        tokens = torch.arange(1, 5, device=self.device)[None] % self.output.weight.shape[0]
+        with torch.no_grad(), self._precision():
+            logits = causal_lm(input_ids=tokens, use_cache=False).logits.float()
+            own = (self._body(input_ids=tokens, use_cache=False).last_hidden_state @ self.output.weight.T).float()
+        gap = (logits - own).abs().max().item()
+        if gap > 1e-3 * max(1.0, logits.abs().max().item()) * (1 if self.compute_dtype == torch.float32 else 50):
+            raise ModelError(
+                where=f"{type(causal_lm).__name__}'s output head",
+                given=f"logits that differ from hidden · output matrix by {gap:.3g}",
+                expected="a linear head without bias, soft cap or scale",
+                fix="This architecture's logits need more than its output matrix; it cannot be trained here yet.",
+            )
+
+    def _precision(self) -> contextlib.AbstractContextManager[object]:
+        if self.compute_dtype == torch.float32:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=self.compute_dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerKinds:
+    """How an architecture takes masks: one for all layers, or one for each kind of layer.
+
+    window       tokens that a sliding layer looks back, itself included; None if no layer slides
+    is_by_kind   True if the model wants a mapping {"full_attention": mask, "sliding_attention": mask}
+    """
+
+    window: int | None
+    is_by_kind: bool
+
+    def select(self, masks: dict[str, Tensor]) -> Tensor | dict[str, Tensor]:
+        """The masks in the form that the model takes."""
+        if self.is_by_kind:
+            return masks
+        return masks["sliding_attention" if self.window else "full_attention"]
+
+
+def sliding_layers(config: PreTrainedConfig) -> LayerKinds:
+    """Reads a transformers configuration; `Policy.find_layout` checks the result on the model itself."""
+    window = getattr(config, "sliding_window", None)
+    layer_types = set(getattr(config, "layer_types", None) or ())
+    if not window or layer_types == {"full_attention"}:
+        return LayerKinds(None, False)
+    return LayerKinds(window, bool(layer_types))
+
+
+def attention_masks(forest: Forest, kinds: LayerKinds, dtype: torch.dtype) -> Tensor | dict[str, Tensor]:
+    """Additive masks [rows, 1, length, length]: 0 where query i sees key j (j ≤ i < reach[j]), else the lowest number.
+
+    Layers with a sliding window of w see only keys less than w positions back.
+    """
+    index = torch.arange(forest.tokens.shape[1], device=forest.reach.device)
+    is_visible = (index[None, :] <= index[:, None]) & (index[:, None] < forest.reach[:, None, :])
+    masks = {"full_attention": _additive(is_visible, dtype)}
+    if kinds.window:
+        distance = forest.positions[:, :, None] - forest.positions[:, None, :]
+        masks["sliding_attention"] = _additive(is_visible & (distance < kinds.window), dtype)
+    return kinds.select(masks)
+
+
+def _additive(is_visible: Tensor, dtype: torch.dtype) -> Tensor:
+    mask = torch.zeros(is_visible.shape, dtype=dtype, device=is_visible.device)
+    return mask.masked_fill_(~is_visible, torch.finfo(dtype).min)[:, None]

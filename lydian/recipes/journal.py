@@ -1,0 +1,111 @@
+"""What a running stage tells the run directory and the person who waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rich.console import Console
+
+from lydian.data.forest import sequences_of
+from lydian.recipes.run_dir import RunDir
+from lydian.rollout.engine import Progress
+from lydian.text.template import Template
+from lydian.training.collect import Collected
+from lydian.training.loop import Position
+
+SHOWN = ("loss", "reward", "accuracy", "mean_tokens", "no_signal_groups", "margin", "entropy")
+"""Metrics on the progress line, in this order, where a stage has them."""
+
+
+@dataclass(slots=True)
+class Ticker:
+    """Prints a line of progress at most every `every_seconds`, so that logs stay readable and waits are not silent."""
+
+    console: Console
+    every_seconds: float = 5.0
+    _last: float = field(default_factory=time.monotonic)
+
+    def say(self, text: str, *, is_last: bool = False) -> None:
+        """Prints the line if it is time, or the last one of its kind."""
+        if is_last or time.monotonic() - self._last >= self.every_seconds:
+            self._last = time.monotonic()
+            self.console.print(text, highlight=False, markup=False)
+
+    def counting(self, label: str) -> Progress:
+        """A progress function that says how many of how many are done."""
+        return lambda done, total: self.say(f"  {label}  {done}/{total}")
+
+
+@dataclass(slots=True)
+class RunJournal:
+    """The journal of one stage of a run; see `lydian.training.loop.Journal`.
+
+    save  called with a position that the stage can go on from bitwise
+    """
+
+    run: RunDir
+    stage: str
+    template: Template
+    ticker: Ticker
+    save: Callable[[Position], None]
+
+    def collected(self, round: int, collected: Collected) -> None:
+        """Stores the round's samples with their verdicts and advantages."""
+        self.run.write_rollouts(stage=self.stage, round=round, rows=_rows(collected, self.template))
+
+    def stepped(self, position: Position, num_steps: int, seconds: float, metrics: dict[str, float]) -> None:
+        """Stores the step's metrics and shows the ones that people watch."""
+        self.run.append_metrics(
+            stage=self.stage, round=position.round, step=position.step, seconds=seconds, metrics=dict(metrics)
+        )
+        shown = "  ".join(f"{name} {metrics[name]:.3g}" for name in SHOWN if name in metrics)
+        self.ticker.say(
+            f"  {self.stage}  step {position.step}/{num_steps}  {shown}", is_last=position.step == num_steps
+        )
+
+    def checkpoint(self, position: Position) -> None:
+        """Saves the run's state."""
+        self.save(position)
+
+    def event(self, kind: str, message: str) -> None:
+        """Stores the event and shows it."""
+        self.run.append_event(stage=self.stage, kind=kind, message=message)
+        self.ticker.say(f"  {self.stage}  {message}", is_last=True)
+
+    def sampling(self, round: int) -> Progress:
+        """Shows sampling that takes long."""
+        return self.ticker.counting(f"{self.stage}  round {round}: sampled")
+
+
+def _rows(collected: Collected, template: Template) -> list[dict[str, object]]:
+    """One row a sample: what it was, how it was judged, and what training made of it."""
+    trained = {s.id: s for s in sequences_of(collected.items)}
+    rows: list[dict[str, object]] = []
+    for group in collected.groups:
+        for member in group.members:
+            trajectory, verdict = member.trajectory, member.verdict
+            completion = trajectory.turns[-1].completion
+            sequence = trained.get(f"{trajectory.problem_id}/{trajectory.sample}")
+            advantage = None if sequence is None else sequence.streams.get("advantage", (None,))[-1]
+            rows.append(
+                {
+                    "problem_id": trajectory.problem_id,
+                    "sample": trajectory.sample,
+                    "prompt": group.problem.question,
+                    "ids": completion.tokens,
+                    "pieces": template.pieces(completion.tokens),
+                    "logprobs": [round(x, 4) for x in completion.logprobs],
+                    "advantage": advantage,
+                    "is_trained": sequence is not None,
+                    "score": verdict.score,
+                    "outcome": verdict.outcome.value,
+                    "extracted": verdict.extracted,
+                    "parts": dict(verdict.parts),
+                    "reason": verdict.reason,
+                    "finish": completion.finish.value,
+                    "version": completion.versions[0][1] if completion.versions else None,
+                }
+            )
+    return rows

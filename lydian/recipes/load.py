@@ -1,0 +1,346 @@
+"""`load_recipe`: a TOML file and overrides in, a resolved `Recipe` out, or one error that lists everything wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from lydian.data.arithmetic import GENERATORS
+from lydian.data.trajectory import Sampling
+from lydian.recipes.bind import ErrorList, bind, bind_dataclass, settings_of
+from lydian.recipes.layers import Layers, read_layers
+from lydian.recipes.recipe import (
+    BenchmarkSettings,
+    DataSet,
+    DataSettings,
+    Explained,
+    ModelSettings,
+    Recipe,
+    Stage,
+    TemplateSettings,
+    VerifierSettings,
+    as_json,
+)
+from lydian.text.template import ChatTemplate, PlainTemplate
+from lydian.training.algorithms import ALGORITHMS, Algorithm, StageSettings
+from lydian.verifiers import VERIFIERS
+
+TEMPLATES = {"chat": ChatTemplate, "plain": PlainTemplate}
+TABLES = ("model", "template", "data", "benchmark", "stages")
+ROLLOUT_KEYS = ("verifier", "sampling", "advantage")
+STAGE_KEYS = ("name", "algorithm", "data", "objective", *ROLLOUT_KEYS)
+
+
+def load_recipe(name_or_path: str | Path, overrides: Seq[str] = ()) -> Recipe:
+    """The recipe of that name or file, with overrides, every default explicit.
+
+    name_or_path  a shipped recipe, or the path of a .toml file (or of a run's recipe.json)
+    overrides     `key.path=value` each; the value is TOML or else a bare string, `none` unsets; a stage goes by its
+                  name or index (`stages.grpo.rounds=20`); `data.train=path` replaces a set's path only
+
+    Raises one RecipeError that lists everything wrong, each with its place in the recipe.
+    """
+    return _Resolver(read_layers(name_or_path, list(overrides))).resolve()
+
+
+def _head(*, name: str, description: str = "", expect: str = "", seed: int = 0) -> None:
+    """The recipe's own keys.
+
+    name         of the recipe
+    description  what it does
+    expect       the numbers to expect from it
+    seed         of initial weights, order of data, and rollouts
+    """
+
+
+def _data(*, root: str = "data") -> None:
+    """root  folder that the paths of data sets are relative to (the variable LYDIAN_DATA sets its default)"""
+
+
+def _template(*, kind: str = "chat") -> None:
+    """kind  chat: the tokenizer's own chat template; plain: a text around the question, then the reply"""
+
+
+def _benchmark(*, name: str, data: str, num_samples: int = 1) -> None:
+    """The evaluator.
+
+    name         for people and reports
+    data         name of the set of held-out problems
+    num_samples  completions a problem; 1 when greedy
+    """
+
+
+def _stage(*, name: str, algorithm: str, data: str) -> None:
+    """A stage.
+
+    name       unique within the recipe
+    algorithm  a row of the algorithms table
+    data       name of the data set: what is imitated, or what rollouts are drawn for
+    """
+
+
+def _named(*, name: str) -> None:
+    """name  which verifier"""
+
+
+class _Resolver:
+    """Binds a recipe's tables one after the other, gathering errors and explanations on the way."""
+
+    def __init__(self, layers: Layers) -> None:
+        self.layers = layers
+        self.table = layers.table
+        self.errors: ErrorList = layers.errors
+        self.explained: list[Explained] = []
+
+    def resolve(self) -> Recipe:
+        own = {key: value for key, value in self.table.items() if key not in TABLES}
+        head = self._bind(_head, own, "", TABLES)
+        model = self._bind_dataclass(ModelSettings, self._required("model"), "model")
+        template = self._template()
+        root, data = self._data_sets()
+        benchmark = self._benchmark(data)
+        stages = self._stages(data, benchmark)
+        self.errors.raise_if_any()
+        assert head and model and template and benchmark  # each that is None has left an error
+        return Recipe(
+            **head,
+            model=model,
+            template=template,
+            root=root,
+            data=data,
+            benchmark=benchmark,
+            stages=tuple(stages),
+            explained=tuple(self._with_stage_names(stages)),
+        )
+
+    def _template(self) -> TemplateSettings | None:
+        table = self.table.get("template", {})
+        kind = self._choice(_template, table, "template", "kind", TEMPLATES)
+        if kind is None:
+            return None
+        rest = {key: value for key, value in table.items() if key != "kind"}
+        settings = self._bind(TEMPLATES[kind], rest, "template", ["kind"])
+        return None if settings is None else TemplateSettings(kind=kind, settings=settings)
+
+    def _data_sets(self) -> tuple[Path, dict[str, DataSet]]:
+        table = dict(self._required("data") or {})
+        if "root" not in table and os.environ.get("LYDIAN_DATA"):
+            table["root"] = os.environ["LYDIAN_DATA"]
+            self.layers.record("data.root", table["root"], "variable LYDIAN_DATA")
+        own = {"root": table.pop("root")} if "root" in table else {}
+        head = self._bind(_data, own, "data")
+        found = {name: self._data_set(name, item) for name, item in table.items()}
+        return Path(head["root"] if head else "data"), {name: item for name, item in found.items() if item}
+
+    def _data_set(self, name: str, table: Any) -> DataSet | None:
+        place = f"data.{name}"
+        generator = table.get("generator") if isinstance(table, Mapping) else None
+        if generator is None:
+            settings = self._bind_dataclass(DataSettings, table, place)
+            return None if settings is None else DataSet(name=name, settings=settings, generator={})
+        if generator not in GENERATORS:
+            self.errors.add_unknown(f"{place}.generator", str(generator), GENERATORS, kind="generator")
+            return None
+        # A key that both know, such as `split`, is the generator's.
+        known = [setting.name for setting in settings_of(GENERATORS[generator])]
+        rest = {key: value for key, value in table.items() if key not in known}
+        settings = self._bind_dataclass(DataSettings, rest, place, known)
+        bound = self._bind(GENERATORS[generator], {key: table[key] for key in known if key in table}, place)
+        if settings is None or bound is None:
+            return None
+        return DataSet(name=name, settings=settings, generator=bound)
+
+    def _benchmark(self, data: Mapping[str, DataSet]) -> BenchmarkSettings | None:
+        table = self._required("benchmark")
+        if table is None:
+            return None
+        own = {key: value for key, value in table.items() if key not in ("verifier", "sampling")}
+        self.layers.lay_under("benchmark", own, {"name": own.get("data", "")}, "benchmark.data")
+        head = self._bind(_benchmark, own, "benchmark", ["verifier", "sampling"])
+        verifier = self._verifier(table.get("verifier", {}), "benchmark.verifier")
+        sampling = self._bind_dataclass(Sampling, table.get("sampling", {}), "benchmark.sampling")
+        if head:
+            self._check_data("benchmark.data", head["data"], "problems", data)
+        if head is None or verifier is None or sampling is None:
+            return None
+        return BenchmarkSettings(**head, verifier=verifier, sampling=sampling)
+
+    def _verifier(self, table: Any, place: str) -> VerifierSettings | None:
+        name = self._choice(_named, table, place, "name", VERIFIERS)
+        if name is None:
+            return None
+        rest = {key: value for key, value in table.items() if key != "name"}
+        settings = self._bind(VERIFIERS[name].make, rest, place, ["name"])
+        if settings is None:
+            return None
+        if isinstance(settings.get("parts"), Mapping):  # a verifier made of others
+            parts = {key: self._verifier(part, f"{place}.parts.{key}") for key, part in settings["parts"].items()}
+            settings["parts"] = {key: {"name": p.name, **p.settings} for key, p in parts.items() if p is not None}
+        return VerifierSettings(name=name, settings=settings)
+
+    def _stages(self, data: Mapping[str, DataSet], benchmark: BenchmarkSettings | None) -> list[Stage]:
+        tables = self.table.get("stages", [])
+        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+            self.errors.add(where="stages", given=repr(tables), expected="a list of tables", fix="Write [[stages]].")
+            return []
+        stages = [self._stage_at(index, table, data, benchmark) for index, table in enumerate(tables)]
+        names = [table.get("name", table.get("algorithm")) for table in tables]
+        for index, name in enumerate(names):
+            if name in ("base", *names[:index]):
+                self.errors.add(
+                    where=f"stages[{index}].name",
+                    given=f"{name!r}, which {'means the model before training' if name == 'base' else 'another has'}",
+                    expected="a name of its own",
+                    fix="Set `name` in this stage.",
+                )
+        return [stage for stage in stages if stage is not None]
+
+    def _stage_at(
+        self, index: int, given: dict[str, Any], data: Mapping[str, DataSet], benchmark: BenchmarkSettings | None
+    ) -> Stage | None:
+        place = f"stages[{index}]"
+        name = given.get("algorithm")
+        if not isinstance(name, str) or name not in ALGORITHMS:
+            if name is None:
+                self._bind(_stage, {key: given[key] for key in ("name", "data") if key in given}, place)
+            else:
+                self.errors.add_unknown(f"{place}.algorithm", str(name), ALGORITHMS, kind="algorithm")
+            return None
+        algorithm = ALGORITHMS[name]
+        table = dict(given)
+        self.layers.lay_under(place, table, {"name": name}, "algorithm")
+        self.layers.lay_under(place, table, algorithm.defaults, f"default of {name}")
+        head = self._bind(_stage, {key: table[key] for key in ("name", "algorithm", "data") if key in table}, place)
+        if head:
+            self._check_data(f"{place}.data", head["data"], algorithm.data, data)
+        loop = {key: value for key, value in table.items() if key not in STAGE_KEYS}
+        elsewhere = [f"{key}.{s.name}" for key, part in _parts(algorithm).items() for s in settings_of(part)]
+        settings = self._bind_dataclass(StageSettings, loop, place, [*STAGE_KEYS, *elsewhere])
+        parts = {key: self._bind(part, table.get(key, {}), f"{place}.{key}") for key, part in _parts(algorithm).items()}
+        sampling, verifier = self._rollout_settings(table, place, algorithm, benchmark)
+        if head is None or settings is None or None in parts.values():
+            return None
+        return Stage(
+            **head,
+            verifier=verifier,
+            sampling=sampling,
+            objective=parts["objective"] or {},
+            advantage=parts.get("advantage") or {},
+            settings=settings,
+        )
+
+    def _rollout_settings(
+        self, table: dict[str, Any], place: str, algorithm: Algorithm, benchmark: BenchmarkSettings | None
+    ) -> tuple[Sampling | None, VerifierSettings | None]:
+        used = [*_parts(algorithm), *(("verifier", "sampling") if algorithm.data == "problems" else ())]
+        for key in ROLLOUT_KEYS:
+            if key in table and key not in used:
+                self.errors.add(
+                    where=f"{place}.{key}",
+                    given=f"{key} settings",
+                    expected=f"none: {algorithm.name} has no {key}",
+                    fix="Remove them, or choose an algorithm that draws rollouts.",
+                )
+        if algorithm.data != "problems":
+            return None, None
+        sampling = table.get("sampling", {})
+        if isinstance(sampling, dict):
+            seed = self.table.get("seed", 0)
+            sampling = dict(sampling)
+            self.layers.lay_under(f"{place}.sampling", sampling, {"seed": seed}, "seed")
+        bound = self._bind_dataclass(Sampling, sampling, f"{place}.sampling")
+        if "verifier" in table:
+            return bound, self._verifier(table["verifier"], f"{place}.verifier")
+        if benchmark is not None:
+            verifier = {"name": benchmark.verifier.name, **benchmark.verifier.settings}
+            self.layers.record(f"{place}.verifier", verifier, "benchmark.verifier")
+            self._explain(_named, verifier, f"{place}.verifier")
+            self._explain(VERIFIERS[benchmark.verifier.name].make, verifier, f"{place}.verifier")
+        return bound, benchmark.verifier if benchmark else None
+
+    def _check_data(self, place: str, name: str, kind: str, data: Mapping[str, DataSet]) -> None:
+        """The named set exists and has the kind that is needed; a set with errors of its own is not blamed twice."""
+        if name in data and data[name].settings.kind != kind:
+            self.errors.add(
+                where=place,
+                given=f"{name!r}, a set of {data[name].settings.kind}",
+                expected=f"a set of {kind}",
+                fix=f'Name another set, or set data.{name}.kind = "{kind}".',
+            )
+        elif name not in self.table.get("data", {}) or name == "root":
+            self.errors.add_unknown(
+                place, name, [key for key in self.table.get("data", {}) if key != "root"], kind="set"
+            )
+
+    def _required(self, name: str) -> Any:
+        """The table of that name; None, with an error, if it is absent or no table."""
+        table = self.table.get(name)
+        if isinstance(table, dict):
+            return table
+        given = "nothing" if table is None else repr(table)
+        self.errors.add(where=name, given=given, expected="a table", fix=f"Write [{name}] with its settings.")
+        return None
+
+    def _choice(
+        self, schema: Callable[..., None], table: Any, place: str, key: str, known: Mapping[str, Any]
+    ) -> str | None:
+        """The value of a key that chooses which further settings there are."""
+        own = {key: table[key]} if isinstance(table, Mapping) and key in table else {}
+        bound = self._bind(schema, own if isinstance(table, Mapping) else table, place)
+        if bound is None:
+            return None
+        if bound[key] not in known:
+            kind = place.rpartition(".")[2]
+            self.errors.add_unknown(f"{place}.{key}", bound[key], known, kind=kind)
+            return None
+        return bound[key]
+
+    def _bind(
+        self, function: Callable[..., Any], table: Any, place: str, neighbours: Seq[str] = ()
+    ) -> dict[str, Any] | None:
+        bound = bind(function, table, where=place, errors=self.errors, neighbours=neighbours)
+        if bound is not None:
+            self._explain(function, bound, place)
+        return bound
+
+    def _bind_dataclass(self, kind: Callable[..., Any], table: Any, place: str, neighbours: Seq[str] = ()) -> Any:
+        if table is None:
+            return None
+        bound = bind_dataclass(kind, table, where=place, errors=self.errors, neighbours=neighbours)
+        if bound is not None:
+            self._explain(kind, _values(bound), place)
+        return bound
+
+    def _explain(self, function: Callable[..., Any], values: Mapping[str, Any], place: str) -> None:
+        for setting in settings_of(function):
+            key = f"{place}.{setting.name}" if place else setting.name
+            value = values[setting.name]
+            if is_dataclass(value):
+                self._explain(type(value), _values(value), key)
+            else:
+                origin = self.layers.origin(key)
+                self.explained.append(Explained(key=key, value=as_json(value), doc=setting.doc, origin=origin))
+
+    def _with_stage_names(self, stages: Seq[Stage]) -> list[Explained]:
+        """Each key once (the last to explain it bound it), with stages by name, as people write overrides."""
+        keys = {f"stages[{index}]": f"stages.{stage.name}" for index, stage in enumerate(stages)}
+        renamed = []
+        for item in {item.key: item for item in self.explained}.values():
+            before, dot, rest = item.key.partition(".")
+            key = f"{keys.get(before, before)}{dot}{rest}"
+            renamed.append(Explained(key=key, value=item.value, doc=item.doc, origin=item.origin))
+        return renamed
+
+
+def _parts(algorithm: Algorithm) -> dict[str, Callable[..., Any]]:
+    """The algorithm's functions that have settings, by the table that holds them."""
+    parts: dict[str, Callable[..., Any]] = {"objective": algorithm.objective}
+    return parts if algorithm.advantage is None else parts | {"advantage": algorithm.advantage}
+
+
+def _values(instance: Any) -> dict[str, Any]:
+    return {item.name: getattr(instance, item.name) for item in fields(instance) if item.init}

@@ -1,0 +1,3 @@
+"""What people look at: the stage table for terminals and Markdown, and the report page."""
+
+from __future__ import annotations

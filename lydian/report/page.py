@@ -1,0 +1,92 @@
+"""The report page: one HTML file that opens from disk, fetches nothing and shows what a run did."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from lydian.recipes.run_dir import write_atomically
+from lydian.report.record import read_run
+from lydian.report.tables import stage_columns, stage_rows
+
+_SCRIPTS = ("dom.js", "charts.js", "overview.js", "samples.js", "app.js")
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<noscript>This report draws itself with JavaScript. The same numbers are in summary.json, next to it.</noscript>
+<script type="application/json" id="data">{data}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def write_report(run_dir: Path, out: Path | None = None) -> Path:
+    """Writes the report of a run, finished or not, and returns its path (`run_dir/report.html` unless `out` is given).
+
+    Absent files show as not recorded; broken lines are left out and counted in the page. The file appears whole or
+    not at all.
+
+    Raises RunError if `run_dir` is not a run directory, or if the page cannot be written.
+    """
+    path = run_dir / "report.html" if out is None else out
+    page = render_page(read_run(run_dir))
+    write_atomically(path, page)
+    return path
+
+
+def render_page(record: dict[str, Any]) -> str:
+    """The page as HTML, from what `read_run` returned.
+
+    Completions are untrusted text: data travel as inert JSON, the scripts put them into the page as text only, and the
+    content security policy admits this script and this style by their hashes and nothing from anywhere else.
+    """
+    assets = resources.files("lydian.report") / "assets"
+    script = "\n".join((assets / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    style = (assets / "style.css").read_text(encoding="utf-8")
+    policy = (
+        f"default-src 'none'; script-src '{_source_hash(script)}'; style-src '{_source_hash(style)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    summary = record["summary"]
+    table = None
+    if summary and summary.get("stages"):
+        table = {"columns": stage_columns(summary), "rows": stage_rows(summary)}
+    name = (record["run"] or {}).get("name") or "run"
+    return _PAGE.format(
+        policy=policy,
+        title=html.escape(f"{name} · Lydian"),
+        style=style,
+        data=embed_json({**record, "table": table}),
+        script=script,
+    )
+
+
+def embed_json(value: object) -> str:
+    r"""JSON that cannot end the script element it stands in, nor be read as markup: `<` becomes `\u003c`.
+
+    Raises ValueError for NaN and infinities, which are not JSON.
+
+    >>> embed_json({"text": "</script>"})
+    '{"text":"\\u003c/script\\u003e"}'
+    """
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _source_hash(content: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}"

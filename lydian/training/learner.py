@@ -1,0 +1,271 @@
+"""The learner: accumulate, step, publish. It knows no algorithm; an objective's parameter names say what it needs.
+
+Rules that live here and nowhere else: the only `backward`; the only reduction, Σ weight · loss; the only place that
+mints a weight version; the reference policy is the weights in memory when the learner was made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from lydian.data.forest import Forest, Item, Normaliser, plant, sequences_of, site_weights
+from lydian.data.sequence import Pair, Sequence
+from lydian.errors import RunError
+from lydian.models.policy import Policy
+from lydian.models.weights import Weights, weights_of
+from lydian.objectives import divergence
+from lydian.objectives.loss import Loss
+from lydian.training.optim import OptimiserSettings, make_optimiser
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KLInLoss:
+    """A penalty to the loss, coef · k(π, π_reference) per token.
+
+    coef       weight of the penalty
+    estimator  k2: its gradient is that of KL(π ‖ π_reference) on tokens of π; k3: GRPO's choice, never negative
+    """
+
+    coef: float
+    estimator: Literal["k2", "k3"] = "k3"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching:
+    """How a step is cut into forward passes; changes speed and memory, never the gradient.
+
+    row_tokens    budget of one row of packed trees
+    batch_tokens  budget of one forward and backward pass
+    """
+
+    row_tokens: int = 512
+    batch_tokens: int = 4096
+
+
+class Learner:
+    """Trains a policy on sequences or pairs.
+
+    policy      the policy whose trainable parameters are updated
+    objective   a function of `lydian.objectives` with its settings bound; its positional parameters name what it needs
+    normaliser  how trained tokens weigh in a step, see `site_weights`
+    constant    the constant of the `constant` normaliser
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        objective: Callable[..., Loss],
+        normaliser: Normaliser,
+        optimiser: OptimiserSettings,
+        constant: float | None = None,
+        kl: KLInLoss | None = None,
+        batching: Batching | None = None,
+        version: int = 0,
+    ) -> None:
+        self.policy = policy
+        self.version = version
+        self.needs = required_names(objective)
+        self._objective = objective
+        self._normaliser: Normaliser = normaliser
+        self._constant = constant
+        self._kl = kl
+        self._batching = batching or Batching()
+        self._settings = optimiser
+        self._trainable = {name: p for name, p in policy.model.named_parameters() if p.requires_grad}
+        self._optimiser = make_optimiser(self._trainable.values(), optimiser)
+        self._has_gradient = False
+        needs_reference = kl is not None or "reference_logprobs" in self.needs
+        self._reference = self._copy_trainable() if needs_reference else None
+
+    def accumulate(self, items: Seq[Item]) -> dict[str, float]:
+        """Adds the gradient of one whole optimiser step's items; returns statistics, means over sites.
+
+        Sequences whose advantage is zero everywhere are weighed (they stand in every denominator) but not computed:
+        their gradient is zero unless a KL penalty pulls on them.
+        """
+        weights = site_weights(items, self._normaliser, constant=self._constant)
+        forests = self._plant([item for item in items if self._has_signal(item)], weights)
+        references = self._reference_logprobs(forests)
+        totals: dict[str, float] = {}
+        num_sites = 0
+        for forest, reference in zip(forests, references, strict=True):
+            logprobs, entropy = self.policy.logprobs(forest)
+            loss, statistics = self._loss(forest, logprobs, entropy, reference)
+            loss.backward()
+            self._has_gradient = True
+            totals["loss"] = totals.get("loss", 0.0) + loss.item()
+            num_sites += len(forest.sites.target)
+            for name, values in statistics.items():
+                totals[name] = totals.get(name, 0.0) + values.sum().item()
+        return {name: total if name == "loss" else total / num_sites for name, total in totals.items()}
+
+    def step(self, progress: float) -> dict[str, float]:
+        """Applies the accumulated gradient and clears it. `progress` in [0, 1] places the step in the stage's schedule.
+
+        Raises RunError on a gradient that is not finite; the weights are then as before the step.
+        """
+        rate = self._settings.learning_rate_at(progress)
+        if not self._has_gradient:  # no sequence carried a signal: an update would only apply old momentum
+            return {"learning_rate": rate, "gradient_norm": 0.0}
+        limit = self._settings.max_gradient_norm or math.inf
+        norm = torch.nn.utils.clip_grad_norm_(self._trainable.values(), limit).item()
+        if not math.isfinite(norm):
+            raise RunError(
+                where="Learner.step",
+                given=f"a gradient norm of {norm}, first in {self._first_nonfinite()}",
+                expected="a finite gradient",
+                fix="Lower the learning rate, or look at the last step's sequences with `lydian show`.",
+            )
+        for group in self._optimiser.param_groups:
+            group["lr"] = rate
+        self._optimiser.step()
+        self._optimiser.zero_grad(set_to_none=True)
+        self._has_gradient = False
+        return {"learning_rate": rate, "gradient_norm": norm}
+
+    def publish(self) -> Weights:
+        """Mints the next version: the model's tensors as they are now, adapters merged, never to change again."""
+        self.version += 1
+        return self.weights()
+
+    def weights(self) -> Weights:
+        """The current weights under the version last minted."""
+        return weights_of(self.policy.model, self.version)
+
+    def with_proximal(self, items: Seq[Item]) -> list[Item]:
+        """The items with the stream `proximal_logprobs`: log π of the current weights, fixed from now on."""
+        return _with_stream(items, "proximal_logprobs", self._token_logprobs(items))
+
+    def state(self) -> dict[str, Any]:
+        """Everything that a resumed run needs to go on bitwise: weights, moments, reference, version."""
+        return {
+            "trainable": self._copy_trainable(),
+            "optimiser": self._optimiser.state_dict(),
+            "reference": self._reference,
+            "version": self.version,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restores what `state` gave."""
+        load_trainable(self._trainable, state["trainable"])
+        self._optimiser.load_state_dict(state["optimiser"])
+        self._reference = state["reference"]
+        self.version = state["version"]
+
+    def _plant(self, items: Seq[Item], weights: Mapping[str, float]) -> list[Forest]:
+        if not items:
+            return []
+        forests = plant(
+            items,
+            weights,
+            layout=self.policy.layout,
+            row_tokens=self._batching.row_tokens,
+            batch_tokens=self._batching.batch_tokens,
+        )
+        return [forest.to(self.policy.device) for forest in forests]
+
+    def _has_signal(self, item: Item) -> bool:
+        return self._kl is not None or isinstance(item, Pair) or any(item.streams.get("advantage", (1.0,)))
+
+    def _loss(
+        self, forest: Forest, logprobs: Tensor, entropy: Tensor, reference: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        sites = forest.sites
+        known = {"logprobs": logprobs, "entropy": entropy, "sequence": sites.sequence, **sites.streams, **forest.facts}
+        known.setdefault("proximal_logprobs", logprobs.detach())  # one step a round: the proximal policy is the current
+        if reference is not None:
+            known["reference_logprobs"] = reference
+        missing = [name for name in self.needs if name not in known]
+        if missing:
+            raise RunError(
+                where=f"objective {getattr(self._objective, '__name__', self._objective)}",
+                given=f"sequences without {', '.join(missing)}",
+                expected=f"all of {', '.join(self.needs)}",
+                fix="Use an algorithm whose credit assignment provides them, or add the streams to the sequences.",
+            )
+        per_site, statistics = self._objective(*(known[name] for name in self.needs))
+        statistics = {**statistics, "entropy": entropy.detach()}
+        if self._kl is not None and reference is not None:
+            penalty = getattr(divergence, self._kl.estimator)(logprobs, reference)
+            per_site = per_site + self._kl.coef * penalty
+            statistics["kl_reference"] = penalty.detach()
+        behaviour = sites.streams.get("behaviour_logprobs")
+        if behaviour is not None:
+            statistics["behaviour_gap"] = (behaviour - known["proximal_logprobs"]).abs()
+        return (sites.weight * per_site).sum(), statistics
+
+    def _reference_logprobs(self, forests: list[Forest]) -> list[Tensor] | list[None]:
+        if self._reference is None:
+            return [None] * len(forests)
+        with self._as_reference(), torch.no_grad():
+            return [self.policy.logprobs(forest)[0] for forest in forests]
+
+    def _token_logprobs(self, items: Seq[Item]) -> dict[str, list[float]]:
+        """log π of the trained tokens of each sequence, by id, in token order."""
+        result: dict[str, list[float]] = {}
+        for forest in self._plant(items, dict.fromkeys((s.id for s in sequences_of(items)), 1.0)):
+            with torch.no_grad():
+                logprobs = self.policy.logprobs(forest)[0].tolist()
+            for index, value in zip(forest.sites.sequence.tolist(), logprobs, strict=True):
+                result.setdefault(forest.sequence_ids[index], []).append(value)
+        return result
+
+    @contextlib.contextmanager
+    def _as_reference(self) -> Iterator[None]:
+        current = self._copy_trainable()
+        assert self._reference is not None
+        load_trainable(self._trainable, self._reference)
+        try:
+            yield
+        finally:
+            load_trainable(self._trainable, current)
+
+    def _copy_trainable(self) -> dict[str, Tensor]:
+        return {name: p.detach().clone() for name, p in self._trainable.items()}
+
+    def _first_nonfinite(self) -> str:
+        bad = (name for name, p in self._trainable.items() if p.grad is not None and not p.grad.isfinite().all())
+        return next(bad, "no single parameter")
+
+
+def required_names(objective: Callable[..., Loss]) -> tuple[str, ...]:
+    """The positional parameters of an objective, settings left out: the data it needs."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(name for name, p in inspect.signature(objective).parameters.items() if p.kind in kinds)
+
+
+@torch.no_grad()
+def load_trainable(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    """Copies values into parameters of the same names. Raises RunError if the names differ."""
+    if parameters.keys() != values.keys():
+        odd = sorted(parameters.keys() ^ values.keys())
+        raise RunError(
+            where="trainable parameters",
+            given=f"{len(odd)} names on one side only, {odd[:3]}",
+            expected="the same names in the checkpoint and the model",
+            fix="Resume with the model and adapter settings that the run was started with.",
+        )
+    for name, parameter in parameters.items():
+        parameter.copy_(values[name])
+
+
+def _with_stream(items: Seq[Item], name: str, values: Mapping[str, Seq[float]]) -> list[Item]:
+    def widened(sequence: Sequence) -> Sequence:
+        trained = iter(values[sequence.id])
+        stream = tuple(next(trained) if used else 0.0 for used in sequence.trained)
+        return replace(sequence, streams={**sequence.streams, name: stream})
+
+    return [
+        widened(item) if isinstance(item, Sequence) else Pair(chosen=widened(item.chosen), rejected=widened(item.rejected))
+        for item in items
+    ]

@@ -1,0 +1,166 @@
+"""`all_of` and `weighted`: several verifiers with names, whose scores stay apart in `Verdict.parts`.
+
+In a recipe:
+
+    verifier = {name = "all_of", parts = {format = {name = "r1_format"}, content = {name = "math"}}}
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from lydian.data.problems import Problem
+from lydian.data.trajectory import Finish
+from lydian.data.verdict import Outcome, Verdict
+from lydian.errors import RecipeError
+from lydian.verifiers.verifier import Example, Verifier, fingerprint, make_verifier, register
+
+_GRAVITY = (Outcome.TRUNCATED, Outcome.UNPARSED, Outcome.WRONG)
+
+
+class AllOf:
+    """Every part must be right: the score is the product of the parts' scores.
+
+    parts  name → table with a verifier's `name` and its settings
+
+    The outcome is CORRECT if every part's is, else the first that occurs of FAILED (then there is no score), TRUNCATED,
+    UNPARSED, WRONG. `parts` of the verdict holds every part's score, a failed one's excepted, under its name; the parts
+    of a part as `name.inner`. `extracted` is the first part's that has one.
+    """
+
+    name = "all_of"
+
+    def __init__(self, *, parts: Mapping[str, Mapping[str, Any]]) -> None:
+        self.parts = _make_parts(self.name, parts)
+        self.num_threads = _num_threads(self.parts)
+        self.fingerprint = fingerprint(self.name, {"parts": _fingerprints(self.parts)})
+
+    def check(self, problem: Problem) -> None:
+        for part in self.parts.values():
+            part.check(problem)
+
+    def verify(self, problem: Problem, text: str, finish: Finish) -> Verdict:
+        verdicts = {name: part.verify(problem, text, finish) for name, part in self.parts.items()}
+        score = math.prod(verdict.score or 0.0 for verdict in verdicts.values())
+        return _combine(self, verdicts, score, _joint_outcome(verdicts))
+
+
+class Weighted:
+    """The weighted sum of the parts' scores, score = Σ weightᵢ · scoreᵢ.
+
+    parts       name → table with a verifier's `name` and its settings
+    weights     name → weight; a weight of 0 only records the part
+    decided_by  the part whose outcome (and so: accuracy) is the whole's; None: as `all_of`
+
+    A FAILED part leaves the whole without a score, unless its weight is 0 and it does not decide. `parts` and
+    `extracted` of the verdict are as in `all_of`.
+    """
+
+    name = "weighted"
+
+    def __init__(
+        self,
+        *,
+        parts: Mapping[str, Mapping[str, Any]],
+        weights: Mapping[str, float],
+        decided_by: str | None = None,
+    ) -> None:
+        self.parts = _make_parts(self.name, parts)
+        if set(weights) != set(self.parts) or not all(math.isfinite(weight) for weight in weights.values()):
+            raise RecipeError(
+                where="weighted.weights",
+                given=repr(dict(weights)),
+                expected=f"one finite number for each of {', '.join(self.parts)}",
+                fix="Give every part a weight (0 only records it).",
+            )
+        if decided_by is not None and decided_by not in self.parts:
+            raise RecipeError(
+                where="weighted.decided_by",
+                given=repr(decided_by),
+                expected=f"one of {', '.join(self.parts)}",
+                fix="Name the part whose outcome counts, or leave it out.",
+            )
+        self.weights = dict(weights)
+        self.decided_by = decided_by
+        self.num_threads = _num_threads(self.parts)
+        settings = {"parts": _fingerprints(self.parts), "weights": self.weights, "decided_by": decided_by}
+        self.fingerprint = fingerprint(self.name, settings)
+
+    def check(self, problem: Problem) -> None:
+        for part in self.parts.values():
+            part.check(problem)
+
+    def verify(self, problem: Problem, text: str, finish: Finish) -> Verdict:
+        verdicts = {name: part.verify(problem, text, finish) for name, part in self.parts.items()}
+        score = sum(self.weights[name] * (verdict.score or 0.0) for name, verdict in verdicts.items())
+        deciding = {self.decided_by: verdicts[self.decided_by]} if self.decided_by else verdicts
+        needed = {name: v for name, v in verdicts.items() if self.weights[name] != 0 or name in deciding}
+        is_failed = any(verdict.outcome is Outcome.FAILED for verdict in needed.values())
+        return _combine(self, verdicts, score, Outcome.FAILED if is_failed else _joint_outcome(deciding))
+
+
+def _make_parts(composite: str, parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Verifier]:
+    for name, table in parts.items() or [("", {})]:
+        if not name or "." in name or "name" not in table:
+            raise RecipeError(
+                where=f"{composite}.parts.{name}",
+                given=repr(dict(table)) if parts else "no parts",
+                expected="a part's name without dots, and for it a table with the `name` of a verifier",
+                fix='Write, for example, content = {name = "numeric"}.',
+            )
+    return {name: make_verifier(**table) for name, table in parts.items()}
+
+
+def _fingerprints(parts: Mapping[str, Verifier]) -> list[list[str]]:
+    return [[name, part.fingerprint] for name, part in parts.items()]
+
+
+def _num_threads(parts: Mapping[str, Verifier]) -> int:
+    return max(getattr(part, "num_threads", 1) for part in parts.values())
+
+
+def _joint_outcome(verdicts: Mapping[Any, Verdict]) -> Outcome:
+    outcomes = {verdict.outcome for verdict in verdicts.values()}
+    return next((outcome for outcome in (Outcome.FAILED, *_GRAVITY) if outcome in outcomes), Outcome.CORRECT)
+
+
+def _combine(verifier: Verifier, verdicts: Mapping[str, Verdict], score: float, outcome: Outcome) -> Verdict:
+    scores: dict[str, float] = {}
+    for name, verdict in verdicts.items():
+        if verdict.score is not None:
+            scores[name] = verdict.score
+        scores |= {f"{name}.{inner}": value for inner, value in verdict.parts.items()}
+    return Verdict(
+        score=None if outcome is Outcome.FAILED else score,
+        outcome=outcome,
+        extracted=next((v.extracted for v in verdicts.values() if v.extracted is not None), None),
+        parts=scores,
+        reason="; ".join(f"{name}: {verdict.reason}" for name, verdict in verdicts.items()),
+        verifier=verifier.fingerprint,
+    )
+
+
+_PARTS = {"format": {"name": "format"}, "content": {"name": "numeric"}}
+_WEIGHTED = {"parts": _PARTS, "weights": {"format": 0.2, "content": 0.8}, "decided_by": "content"}
+
+register(
+    "all_of",
+    AllOf,
+    examples=(
+        Example(
+            gold="4", text="<answer>4</answer>", settings={"parts": _PARTS}, outcome=Outcome.CORRECT, extracted="4"
+        ),
+        Example(gold="4", text="The answer is 4.", settings={"parts": _PARTS}, outcome=Outcome.WRONG, extracted="4"),
+        Example(gold="4", text="<answer>four</answer>", settings={"parts": _PARTS}, outcome=Outcome.UNPARSED),
+    ),
+)
+register(
+    "weighted",
+    Weighted,
+    examples=(
+        Example(gold="4", text="The answer is 4.", settings=_WEIGHTED, outcome=Outcome.CORRECT, extracted="4"),
+        Example(gold="4", text="<answer>5</answer>", settings=_WEIGHTED, outcome=Outcome.WRONG, extracted="5"),
+    ),
+)
