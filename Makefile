@@ -9,7 +9,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	--constraint constraints/cpu.txt --editable
 INPUTS := pyproject.toml constraints/cpu.txt
 

@@ -98,7 +98,7 @@ def check(recipe: RecipeName, overrides: Overrides = None) -> None:
     from rich.console import Console
 
     from lydian.recipes.load import load_recipe
-    from lydian.recipes.run import check_recipe
+    from lydian.recipes.check import check_recipe
 
     resolved = load_recipe(recipe, overrides or ())
     problems = check_recipe(resolved, Console())
@@ -121,17 +121,10 @@ def compare(
     Both must be of one benchmark: unlike specifications are refused.
     """
     from lydian.evaluation.compare import compare as compare_reports
-    from lydian.report.tables import comparison_lines, format_difference
+    from lydian.report.tables import comparison_lines
 
     reports = [_load_evaluation(name) for name in (a, b)]
-    comparison = compare_reports(*reports, strata=strata or ())
-    typer.echo(f"{a} → {b}")
-    typer.echo(comparison_lines(comparison))
-    if comparison.left_out:
-        typer.echo(f"left out     {len(comparison.left_out)} problems without a judged sample in both")
-    for key, values in comparison.strata.items():
-        for value, difference in values.items():
-            typer.echo(f"{key} {value}: {format_difference(asdict(difference))} points, {difference.num} problems")
+    typer.echo(comparison_lines(compare_reports(*reports, strata=strata or ())))
 
 
 def report(

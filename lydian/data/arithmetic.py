@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from lydian.data.problems import Conversation, Message, Problem
+from lydian.data.problems import Conversation, Message, Preference, Problem
 from lydian.errors import DataError
 
 LARGEST = 99
@@ -59,8 +59,7 @@ class _Chain:
 
     @property
     def solution(self) -> str:
-        values = self.values()
-        return f" {self.steps(values)} #### {values[-1]}"
+        return _formatted(self, self.values())
 
 
 def arithmetic_problems(
@@ -113,6 +112,32 @@ def arithmetic_solutions(
     ]
 
 
+def arithmetic_preferences(
+    *, num: int, split: str = "train", min_level: int = 2, max_level: int = 6, seed: int = 0
+) -> list[Preference]:
+    """The worked solution preferred to one whose steps are wrong.
+
+    num        how many, all different
+    split      train, heldout or validation: no chain is in two of them
+    min_level  fewest operations
+    max_level  most operations
+    seed       which ones are drawn
+    """
+    rng = np.random.Generator(np.random.Philox(seed))
+    return [
+        Preference(
+            id=f"preference-{split}-{seed}-{index}",
+            messages=(Message(role="user", content=chain.question),),
+            chosen=chain.solution,
+            rejected=_formatted(chain, _written_values(chain, 1.0, rng)),
+            source="arithmetic",
+            split=split,
+            metadata={"level": len(chain.operations)},
+        )
+        for index, chain in enumerate(_distinct_chains(num, split, min_level, max_level, seed))
+    ]
+
+
 def arithmetic_text(
     *,
     num: int,
@@ -148,20 +173,31 @@ def arithmetic_text(
 GENERATORS: dict[str, Callable[..., list[Any]]] = {
     "arithmetic": arithmetic_problems,
     "arithmetic_solutions": arithmetic_solutions,
+    "arithmetic_preferences": arithmetic_preferences,
     "arithmetic_text": arithmetic_text,
 }
 """Generators by the name that recipes give; their keyword-only parameters are their settings."""
 
 
-def _reply(chain: _Chain, formatted_share: float, error_rate: float, rng: np.random.Generator) -> str:
+def _formatted(chain: _Chain, values: list[int]) -> str:
+    return f" {chain.steps(values)} #### {values[-1]}"
+
+
+def _written_values(chain: _Chain, error_rate: float, rng: np.random.Generator) -> list[int]:
+    """Start and intermediate results as somebody writes them who errs at this rate; later steps build on the errors."""
     values = [chain.start]
     for symbol, operand, _ in chain.operations:
         right = _apply(values[-1], symbol, operand)
         is_wrong = rng.random() < error_rate
         values.append(max(0, right + int(rng.choice((-10, -2, -1, 1, 2, 10)))) if is_wrong else right)
+    return values
+
+
+def _reply(chain: _Chain, formatted_share: float, error_rate: float, rng: np.random.Generator) -> str:
+    values = _written_values(chain, error_rate, rng)
     is_usual_wording = chain.operations[0][2] == 0
     if rng.random() < (formatted_share if is_usual_wording else formatted_share / 9):
-        return f" {chain.steps(values)} #### {values[-1]}"
+        return _formatted(chain, values)
     habits = (f" {values[-1]}", f" {chain.steps(values)}", f" {chain.steps(values)} so it is {values[-1]}.")
     return habits[int(rng.integers(len(habits)))]
 

@@ -58,8 +58,14 @@ class Benchmark:
             num_problems=len(self.problems),
             template=self.template.fingerprint,
             stop_tokens=tuple(sorted(self.template.stop_tokens)),
-            sampling=asdict(self.sampling) | {"stop": list(self.sampling.stop)},  # as JSON gives it back
+            sampling=_as_json_gives_it_back(self.sampling),
             num_samples=self.num_samples,
             verifier=self.verifier.fingerprint,
         )
         object.__setattr__(self, "spec", spec)
+
+
+def _as_json_gives_it_back(sampling: Sampling) -> dict[str, object]:
+    """The fields with one spelling each: a temperature of 1 and one of 1.0 are the same and must digest alike."""
+    numbers = {key: float(getattr(sampling, key)) for key in ("temperature", "top_p", "min_p")}
+    return asdict(sampling) | numbers | {"stop": list(sampling.stop)}

@@ -1,6 +1,7 @@
 """Loading a causal language model, ready for training and for sampling.
 
     load_model("tiny")                     the model bundled with the package
+    load_model("tiny-untrained")           the same before training: random weights by torch's seed
     load_model("smollm2-135m")             the model that `lydian fetch smollm2-135m` put into the cache
     load_model("runs/x/models/01_sft")     a transformers checkpoint, or a folder with only a PEFT adapter
     load_model("model.gguf")               a GGUF file, dequantised
@@ -33,8 +34,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, 
 
 from lydian.errors import MissingExtraError, ModelError
 from lydian.models.adapters import AdapterSettings, add_adapter, check_mergeable
+from lydian.models.fresh import tiny_untrained
+from lydian.models.weights import tensors_digest
 
 BUNDLED = ("tiny",)
+UNTRAINED = "tiny-untrained"
 FETCHED = ("smollm2-135m",)
 
 Dtype = Literal["auto", "float32", "bfloat16"]
@@ -89,6 +93,10 @@ def load_model(
         raise ModelError(
             where="load_model(dtype=…)", given=repr(dtype), expected=" or ".join(map(repr, DTYPES)), fix="Use auto."
         )
+    if str(source) == UNTRAINED:
+        model, tokenizer = tiny_untrained(torch.initial_seed())
+        digest = tensors_digest(dict(model.named_parameters()))
+        return _loaded(model, tokenizer, source=UNTRAINED, digest=digest, licence="apache-2.0", adapter=adapter)
     place = locate(source)
     if is_adapter_folder(place):
         return _load_adapter_folder(place, str(source), dtype, adapter)

@@ -42,7 +42,7 @@ class Policy:
         self._kinds = sliding_layers(causal_lm.config.get_text_config())
         self.output = causal_lm.get_output_embeddings()
         if is_checkpointed:
-            causal_lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            causal_lm.activation_checkpointing_enable()
             model.train()  # transformers checkpoints in training mode only; there is no dropout left to switch on
         self._check_head(causal_lm)
         self.layout: Layout = layout or self.find_layout()
@@ -77,10 +77,10 @@ class Policy:
     def find_layout(self) -> Layout:
         """`shared` if masked attention reproduces plain causal attention on this model, else `single`."""
         vocabulary = self.output.weight.shape[0]
-        tokens = torch.randint(vocabulary, (9,), generator=torch.Generator().manual_seed(0)).tolist()
-        sequences = [
-            Sequence(id=str(k), group="probe", tokens=tuple(tokens[:6] + tail), trained=(False,) + (True,) * (5 + len(tail)))
-            for k, tail in enumerate((tokens[6:], tokens[7:6:-1], [tokens[8]]))
+        tokens = torch.randint(vocabulary, (12,), generator=torch.Generator().manual_seed(0)).tolist()
+        sequences = [  # two branches of several tokens: without a mask the later one would see the earlier
+            Sequence(id=str(k), group="probe", tokens=(*tokens[:6], *tail), trained=(False,) + (True,) * 8)
+            for k, tail in enumerate((tokens[6:9], tokens[9:]))
         ]
         by_layout: dict[Layout, dict[str, Tensor]] = {}
         weights = site_weights(sequences, "token_mean")

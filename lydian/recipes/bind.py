@@ -105,7 +105,8 @@ def settings_of(function: Callable[..., Any]) -> list[Setting]:
     >>> [(s.name, s.default, s.doc) for s in settings_of(clip)]
     [('clip_high', 0.2, 'the upper bound')]
     """
-    docs = _documented(inspect.getdoc(function) or "")
+    owners = reversed(inspect.getmro(function)) if inspect.isclass(function) else [function]
+    docs = {name: doc for owner in owners for name, doc in _documented(_docstring(owner)).items()}
     if dataclasses.is_dataclass(function):
         hints = get_type_hints(function)
         fields = [field for field in dataclasses.fields(function) if field.init]
@@ -204,6 +205,11 @@ def _default_of(field: dataclasses.Field[Any]) -> Any:
     if field.default is not dataclasses.MISSING:
         return field.default
     return REQUIRED if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def _docstring(owner: Any) -> str:
+    # Each class speaks of its own settings: inspect.getdoc would hand down a parent's text, but not together with it.
+    return inspect.cleandoc(getattr(owner, "__doc__", None) or "")
 
 
 def _documented(docstring: str) -> dict[str, str]:

@@ -50,10 +50,10 @@ def load_recipe(name_or_path: str | Path, overrides: Seq[str] = ()) -> Recipe:
 def _head(*, name: str, description: str = "", expect: str = "", seed: int = 0) -> None:
     """The recipe's own keys.
 
-    name         of the recipe
+    name         name of the recipe
     description  what it does
     expect       the numbers to expect from it
-    seed         of initial weights, order of data, and rollouts
+    seed         fixes initial weights of adapters, order of data, and rollouts
     """
 
 
@@ -180,6 +180,7 @@ class _Resolver:
         if isinstance(settings.get("parts"), Mapping):  # a verifier made of others
             parts = {key: self._verifier(part, f"{place}.parts.{key}") for key, part in settings["parts"].items()}
             settings["parts"] = {key: {"name": p.name, **p.settings} for key, p in parts.items() if p is not None}
+            self.explained = [item for item in self.explained if item.key != f"{place}.parts"]  # the parts speak
         return VerifierSettings(name=name, settings=settings)
 
     def _stages(self, data: Mapping[str, DataSet], benchmark: BenchmarkSettings | None) -> list[Stage]:
@@ -255,12 +256,11 @@ class _Resolver:
         bound = self._bind_dataclass(Sampling, sampling, f"{place}.sampling")
         if "verifier" in table:
             return bound, self._verifier(table["verifier"], f"{place}.verifier")
-        if benchmark is not None:
-            verifier = {"name": benchmark.verifier.name, **benchmark.verifier.settings}
-            self.layers.record(f"{place}.verifier", verifier, "benchmark.verifier")
-            self._explain(_named, verifier, f"{place}.verifier")
-            self._explain(VERIFIERS[benchmark.verifier.name].make, verifier, f"{place}.verifier")
-        return bound, benchmark.verifier if benchmark else None
+        if benchmark is None:
+            return bound, None
+        self.layers.origins[f"{place}.verifier"] = "benchmark.verifier"
+        inherited = {"name": benchmark.verifier.name, **benchmark.verifier.settings}
+        return bound, self._verifier(inherited, f"{place}.verifier")
 
     def _check_data(self, place: str, name: str, kind: str, data: Mapping[str, DataSet]) -> None:
         """The named set exists and has the kind that is needed; a set with errors of its own is not blamed twice."""

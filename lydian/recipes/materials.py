@@ -55,7 +55,7 @@ def load_set(recipe: Recipe, name: str, template: Template) -> LoadedSet:
     data = recipe.data[name]
     settings = data.settings
     items, facts, notes = _generated(data) if settings.generator else _read(recipe, data)
-    if settings.unique:
+    if settings.unique and settings.kind == "problems":  # replies to imitate or compare may share a question
         items, num_repeated = drop_duplicates(items)
         notes += [f"{num_repeated} rows with the text of another left out"] * bool(num_repeated)
     items = take_share(items, *settings.share, settings.share_seed)
@@ -183,6 +183,7 @@ def build_policy(recipe: Recipe) -> tuple[LoadedModel, Policy]:
 
 def build_engine(recipe: Recipe, template: Template) -> LocalEngine:
     """A local engine around a second copy of the model, without adapters."""
+    torch.manual_seed(recipe.seed)
     loaded = load_model(recipe.model.source)
     loaded.model.to("cuda" if torch.cuda.is_available() else "cpu")
     stop_tokens = template.stop_tokens | loaded.stop_tokens

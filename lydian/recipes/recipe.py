@@ -56,7 +56,7 @@ class DataSettings:
     on_bad_row  stop at a malformed row, or skip it and list what was skipped
     share       part of the set to keep, [low, high) of a hash of the text in [0, 1): disjoint parts share no text
     share_seed  shuffles which texts fall into which part
-    unique      keep one of several rows with the same text
+    unique      keep one of several problems with the same text
     limit       keep at most this many rows
     max_tokens  drop rows that are longer when encoded, and count them
     """

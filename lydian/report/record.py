@@ -17,8 +17,8 @@ MAX_SAMPLES = 600
 MAX_SAMPLE_TOKENS = 300_000
 MAX_FLIPS = 15
 _EXACT_IN_A_DOUBLE = 2**53
-_ROLLOUTS = re.compile(r"(\d+)_(.+)")
 _FOLDERS = ("rollouts", "evaluations")
+_ROLLOUTS = re.compile(r"(\d+)_(.+)")
 _RECORDS = re.compile(r"(\d+)_(.+)\.records\.jsonl")
 
 Row = dict[str, Any]
@@ -79,8 +79,6 @@ def read_run(run_dir: Path) -> Row:
             expected="a run directory",
             fix="Pass the directory that `lydian run` printed.",
         )
-    if summary is None:
-        summary = _summary_so_far(reader)
     stages = _stage_names(run_dir, summary, metrics)
     samples = _read_samples(reader, stages)
     return {
@@ -92,8 +90,7 @@ def read_run(run_dir: Path) -> Row:
         "samples": samples,
         "flips": _read_flips(reader),
         "events": events,
-        "missing": reader.missing
-        + [f"{name}/" for name in ("rollouts", "evaluations") if not (run_dir / name).is_dir()],
+        "missing": reader.missing + [f"{name}/" for name in _FOLDERS if not (run_dir / name).is_dir()],
         "broken": reader.broken,
     }
 
@@ -102,17 +99,6 @@ def _numbered(folder: Path, pattern: re.Pattern[str]) -> dict[str, Path]:
     """Stage → path of what is named `NN_<stage>` in a folder, by NN; empty where the folder is absent."""
     found = [(match, path) for path in folder.glob("*") if (match := pattern.fullmatch(path.name))]
     return {match[2]: path for match, path in sorted(found, key=lambda item: int(item[0][1]))}
-
-
-def _summary_so_far(reader: Reader) -> Row | None:
-    """What the evaluations of an unfinished run say, in the summary's form; None before the first of them."""
-    names = [f"evaluations/{path.name.removesuffix('.records.jsonl')}.json" for path in _records(reader.root).values()]
-    heads = [head for name in names if (head := reader.read_json(name)) is not None]
-    stages = [{"stage": head["name"], **head["estimates"]} for head in heads if "estimates" in head]
-    if not stages:
-        return None
-    spec = heads[0].get("spec", {})
-    return {"benchmark": heads[0].get("benchmark"), "num_problems": spec.get("num_problems"), "stages": stages}
 
 
 def _records(root: Path) -> dict[str, Path]:

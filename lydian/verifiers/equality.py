@@ -10,19 +10,20 @@ import logging
 import re
 from typing import Any
 
-from math_verify import LatexExtractionConfig, parse, verify
-from sympy import Basic, Float, Rational
-
 RELATIVE_TOLERANCE = 5e-12
 """Two numbers that agree to 12 significant digits differ by less than this."""
 
-_LATEX = LatexExtractionConfig()
 _WORD = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mbox|mathrm|mathbf|operatorname)\s*\{([^{}]*)\}")
 _BASE = re.compile(r"([0-9A-Z]+)_\{?(\d+)\}?")
 _TEXT_ONLY = re.compile(r"\d+(?::\d+)+|.*(?:\\[lc]?dots|\.\.\.|\N{HORIZONTAL ELLIPSIS}).*", re.DOTALL)
 
-for _name in ("math_verify", "latex2sympy2_extended"):
-    logging.getLogger(_name).setLevel(logging.CRITICAL)
+
+def load_libraries() -> None:
+    """Imports math-verify and sympy, and silences what they say about answers they cannot read."""
+    import math_verify  # noqa: F401
+
+    for name in ("math_verify", "latex2sympy2_extended"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def compare(gold: str, prediction: str) -> tuple[bool, str]:
@@ -43,6 +44,8 @@ def compare(gold: str, prediction: str) -> tuple[bool, str]:
     numbers = _compare_numbers(parsed_gold, parsed)
     if numbers is not None:
         return numbers, "compared as numbers"
+    from math_verify import verify
+
     try:
         is_equal = verify(
             parsed_gold,
@@ -75,8 +78,11 @@ def _as_text(answer: str) -> str:
 
 
 def _parse(answer: str) -> Any:
+    from math_verify import LatexExtractionConfig, parse
+
+    latex = [LatexExtractionConfig()]
     try:
-        parsed = parse(f"${answer}$", [_LATEX], fallback_mode="no_fallback", parsing_timeout=None, raise_on_error=True)
+        parsed = parse(f"${answer}$", latex, fallback_mode="no_fallback", parsing_timeout=None, raise_on_error=True)
     except (MemoryError, RecursionError):
         raise
     except Exception:  # noqa: BLE001  not LaTeX that anybody can read
@@ -86,6 +92,8 @@ def _parse(answer: str) -> Any:
 
 def _compare_numbers(a: Any, b: Any) -> bool | None:
     """Equality of two constants, or None if one of them is something else."""
+    from sympy import Basic, Float, Rational
+
     if not all(isinstance(x, Basic) and getattr(x, "is_number", False) for x in (a, b)):
         return None
     a, b = a.doit(), b.doit()

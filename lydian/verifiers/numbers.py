@@ -33,6 +33,8 @@ _TOKEN = re.compile(
     r"(?!\d|(?:st|nd|rd|th)\b)(?P<percent>\s?\\?%|\s?(?:percent(?:age)?|per\s?cent|pct)\b)?"
 )
 
+_PERCENT_ASKED = re.compile(r"(?<![\d.])(?<!\d )(?:percent|per cent|%)", re.IGNORECASE)  # unlike "at 20% off"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
@@ -99,7 +101,7 @@ def are_equal(number: Number, gold: Number, *, question: str, relative_tolerance
     if are_close(number.amount, gold.amount, relative_tolerance=relative_tolerance):
         return True
     asked = re.split(r"(?<=[.!?])\s+", question.strip())[-1]
-    if number.is_percent == gold.is_percent or not re.search(r"percent|%", asked, re.IGNORECASE):
+    if number.is_percent == gold.is_percent or not _PERCENT_ASKED.search(asked):
         return False
     return are_close(number.value, gold.value, relative_tolerance=relative_tolerance)
 

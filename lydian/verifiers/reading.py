@@ -33,7 +33,7 @@ _THINK_START, _THINK_END = "<think>", "</think>"
 _HEDGE = re.compile(r"\bor\b", re.IGNORECASE)
 _LISTING = re.compile(r"[\s,;/|&$*]*(?:\band\b)?[\s,;/|&$*]*")
 _BLOCK_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
-_BOX = re.compile(r"\\(?:begin|f)?boxed?(?![a-zA-Z])\s*")
+_BOX = re.compile(r"\\(?:begin|f)?box(?:ed)?(?![a-zA-Z])\s*")
 _BARE_BOX = re.compile(r"([^\s${}\\]+?)[.,;]?(?=[\s$\\]|$)")  # "\boxed 2"
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _PERCENT_AFTER = re.compile(r"[\s$\\)\]]{0,8}(?:%|percent\b|pct\b)")

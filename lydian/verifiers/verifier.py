@@ -19,7 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 from lydian.data.problems import Message, Problem
 from lydian.data.trajectory import Finish
 from lydian.data.verdict import Outcome, Verdict
-from lydian.errors import RecipeError, VerifierError
+from lydian.errors import MissingExtraError, RecipeError, VerifierError
 
 
 @runtime_checkable
@@ -120,10 +120,23 @@ def fingerprint(name: str, settings: Mapping[str, Any], packages: Sequence[str] 
     """`name:hash` over the name, the settings, the rules written in this package and the packages' versions.
 
     The rules are the text of this package's files, so an edit that could change a verdict changes every fingerprint.
+    Raises MissingExtraError if a package is not installed.
     """
-    versions = {package: metadata.version(package) for package in packages}
+    versions = {package: _version(package, needed_by=name) for package in packages}
     described = json.dumps([name, settings, _rules_digest(), versions], sort_keys=True)
     return f"{name}:{hashlib.sha256(described.encode()).hexdigest()[:16]}"
+
+
+def _version(package: str, *, needed_by: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError as error:
+        raise MissingExtraError(
+            where=f"verifier {needed_by!r}",
+            given=f"no package {package}",
+            expected="it to be installed",
+            fix="pip install 'lydian[math]'",
+        ) from error
 
 
 @cache
@@ -147,6 +160,7 @@ def gold_of(problem: Problem, verifier: Verifier) -> str:
 
 
 def unreadable_gold(problem: Problem, verifier: Verifier, *, expected: str) -> VerifierError:
+    """The error to raise where a gold answer is not what the verifier reads."""
     return VerifierError(
         where=f"problem {problem.id!r}, verifier {verifier.name!r}",
         given=f"the gold answer {problem.answer!r:.120}",

@@ -23,7 +23,7 @@ from lydian.errors import VerifierError
 START_SECONDS = 120.0
 """Limit on starting a worker, imports included."""
 
-WALL_PER_CPU = 3.0
+WALL_PER_CPU = 10.0
 """A worker that sleeps or starves is killed after this multiple of its limit on the wall clock."""
 
 MEMORY_BYTES = 4 * 2**30
@@ -159,7 +159,9 @@ def serve() -> None:
         answers.flush()
 
     try:
-        from lydian.verifiers.equality import compare
+        from lydian.verifiers.equality import compare, load_libraries
+
+        load_libraries()
     except Exception:  # noqa: BLE001  the process boundary: the parent raises it
         say({"failure": traceback.format_exc(limit=-1)})
         return

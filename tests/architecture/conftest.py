@@ -25,6 +25,11 @@ class Source:
     def is_library(self) -> bool:
         return self.path.parts[0] == "lydian"
 
+    @property
+    def module(self) -> str:
+        """The dotted name that imports it."""
+        return ".".join(self.path.with_suffix("").parts).removesuffix(".__init__")
+
     def place(self, node: ast.stmt | ast.expr) -> str:
         return f"{self.path}:{node.lineno}"
 

@@ -15,14 +15,14 @@ BEHIND_ADAPTORS = {"ray", "vllm"}  # engines a user brings along; the adaptor sa
 PARTS = {"pydantic_core"}  # pydantic pins it and documents it as its own
 
 
-def imported(tree):
-    """The top-level names of all modules that a tree imports, at whatever depth."""
+def modules_named(nodes):
+    """Dotted names of all that import statements may load: `from a.b import c` names a.b and a.b.c."""
     names = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            names.add(node.module.partition(".")[0])
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
     return names
 
 
@@ -35,9 +35,26 @@ def run_at_import(node):
             yield from run_at_import(child)
 
 
-def imported_at_import(tree):
-    statements = [n for n in run_at_import(tree) if isinstance(n, ast.Import | ast.ImportFrom)]
-    return imported(ast.Module(body=statements, type_ignores=[]))
+def top_level(names):
+    return {name.partition(".")[0] for name in names}
+
+
+def imported(source):
+    """The packages that a file imports, at whatever depth."""
+    return top_level(modules_named(ast.walk(source.tree)))
+
+
+def loaded(source):
+    """The modules that importing the file loads."""
+    return modules_named(run_at_import(source.tree))
+
+
+def optional_at_import(library, optional):
+    """Files that load, when imported, a package of an extra by way of a module that stands on it, or a package's
+    `__init__` that does. Such a module is for a function to import, once it is known that the extra is there."""
+    standing = {s.module for s in library if top_level(loaded(s)) & optional}
+    inits = {str(s.path) for s in library if s.module in standing and s.path.name == "__init__.py"}
+    return inits | {str(s.path) for s in library if loaded(s) & standing}
 
 
 def declared(root, *, extras):
@@ -49,21 +66,19 @@ def declared(root, *, extras):
 
 
 def test_objectives_are_pure(library):
-    wrong = {str(s.path): imported(s.tree) - OBJECTIVES for s in library if s.path.parts[1] == "objectives"}
+    wrong = {str(s.path): imported(s) - OBJECTIVES for s in library if s.path.parts[1] == "objectives"}
     assert wrong, "no file under lydian/objectives was read"
     assert {path: names for path, names in wrong.items() if names} == {}
 
 
 def test_everything_imported_is_declared(library, root):
     known = declared(root, extras=False) | declared(root, extras=True) | BEHIND_ADAPTORS | PARTS | {"lydian"}
-    wrong = {str(s.path): imported(s.tree) - known - sys.stdlib_module_names for s in library}
+    wrong = {str(s.path): imported(s) - known - sys.stdlib_module_names for s in library}
     assert {path: names for path, names in wrong.items() if names} == {}
 
 
-def test_nothing_optional_is_needed_to_import_a_module(library, root):
-    optional = declared(root, extras=True) | BEHIND_ADAPTORS
-    wrong = {str(s.path): imported_at_import(s.tree) & optional for s in library}
-    assert {path: names for path, names in wrong.items() if names} == {}
+def test_only_functions_reach_for_an_extra(library, root):
+    assert optional_at_import(library, declared(root, extras=True) | BEHIND_ADAPTORS) == set()
 
 
 def test_the_checks_see_every_kind_of_import(planted):
@@ -74,9 +89,19 @@ def test_the_checks_see_every_kind_of_import(planted):
         "if TYPE_CHECKING:\n    import j\n"
         "try:\n    import m\nexcept ImportError:\n    pass\n"
     )
-    tree = planted("lydian/a.py", text).tree
-    assert imported(tree) == {"a", "c", "d", "h", "i", "j", "m"}
-    assert imported_at_import(tree) == {"a", "c", "d", "h", "m"}
+    source = planted("lydian/a.py", text)
+    assert imported(source) == {"a", "c", "d", "h", "i", "j", "m"}
+    assert loaded(source) == {"a.b", "c", "d.e", "d.e.f", "h", "m"}
+
+
+def test_the_check_sees_who_loads_an_extra(planted):
+    stands = planted("lydian/rollout/vllm.py", "import vllm\n")
+    lazy = planted("lydian/rollout/local.py", "def start():\n    from lydian.rollout import vllm\n")
+    eager = planted("lydian/recipes/run.py", "from lydian.rollout.vllm import Engine\n")
+    package = planted("lydian/rollout/__init__.py", "import vllm\n")
+    assert optional_at_import([stands, lazy], {"vllm"}) == set()
+    assert optional_at_import([stands, eager], {"vllm"}) == {"lydian/recipes/run.py"}
+    assert optional_at_import([package], {"vllm"}) == {"lydian/rollout/__init__.py"}
 
 
 def test_declared_reads_import_names(root):

@@ -127,7 +127,7 @@ def test_a_csv_file_without_header_is_read_as_multiple_choice(tmp_path):
     ],
 )
 def test_the_shared_data_load_whole(load, pattern, columns, num):
-    """Counts: as published for GSM8K, SVAMP, MMLU (57 subjects, 5 each in dev) and HumanEval; mawps: lines of a file."""
+    """Counts: as published for GSM8K, SVAMP, MMLU (57 subjects, 5 each in dev), HumanEval; mawps: lines of a file."""
     loaded = load(sorted(DATA.glob(pattern)), columns=columns)
     assert len(loaded.items) == num
     texts = [message.content for item in loaded.items for message in item.messages]

@@ -20,6 +20,10 @@ def test_spec_tells_unlike_benchmarks_apart(make_benchmark, same_text):
     assert set(spec.differences(make_benchmark(verifier=same_text("same_text:2")).spec)) == {"verifier"}
 
 
+def test_equal_settings_digest_alike_however_they_are_written(make_benchmark):
+    assert make_benchmark(temperature=1).spec.digest == make_benchmark(temperature=1.0).spec.digest
+
+
 @pytest.mark.parametrize(
     ("problems", "error", "message"),
     [

@@ -330,9 +330,7 @@ def test_a_gguf_file_is_the_model_it_was_written_from(gguf_model, tmp_path):
     assert json.loads((tmp_path / "saved" / "config.json").read_text())["license"] == "mit"
 
 
-@pytest.mark.parametrize(
-    ("pre", "expected"), [("smollm", "ĊĊ 1 ĠĠ 2"), ("gpt-2", "Ċ Ċ 1 Ġ Ġ 2")]
-)
+@pytest.mark.parametrize(("pre", "expected"), [("smollm", "ĊĊ 1 ĠĠ 2"), ("gpt-2", "Ċ Ċ 1 Ġ Ġ 2")])
 def test_smollm_splits_digits_before_spaces(pre, expected, gguf_model, tmp_path):
     r"""GPT-2's rule keeps one blank for the word after a run of blanks; with digits split off, it stays whole."""
     write_gguf(tmp_path / "x.gguf", gguf_model, pre)

@@ -109,6 +109,23 @@ def test_settings_of_a_class_with_a_constructor() -> None:
     ]
 
 
+def test_a_subclass_says_what_it_adds_and_inherits_what_its_parent_says() -> None:
+    class Parent:
+        """A verifier.
+
+        tolerance  how far off
+        """
+
+        def __init__(self, *, tolerance: float = 0.5) -> None: ...
+
+    class Child(Parent):
+        """marker  where the answer stands"""
+
+        def __init__(self, *, marker: str = "", tolerance: float = 0.5) -> None: ...
+
+    assert [s.doc for s in settings_of(Child)] == ["where the answer stands", "how far off"]
+
+
 def test_defaults_are_explicit() -> None:
     assert bound({}) == {s.name: s.default for s in settings_of(objective)}
 

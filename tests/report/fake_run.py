@@ -36,14 +36,13 @@ def write_fake_run(root: Path, *, seed: int = 7) -> Path:
     lines = [line for stage in STAGES for line in _metrics(stage, rng)]
     _write_lines(root / "metrics.jsonl", lines)
     for index, stage in enumerate(STAGES, start=1):
-        num_rounds = 1 if stage == "sft" else 6
-        for number in range(num_rounds if stage != "sft" else 0):
+        for number in range(0 if stage == "sft" else 6):
             rows = [_sample(stage, problem, sample, rng) for problem in range(12) for sample in range(8)]
             _write_lines(root / f"rollouts/{index:02d}_{stage}/round_{number:06d}.jsonl", rows)
     previous: dict[str, str] | None = None
     for index, stage in enumerate(SHARES):
         outcomes = _outcomes(stage, previous, rng)
-        _write_evaluation(root, f"{index:02d}_{stage}", stage, outcomes, rng)
+        _write_evaluation(root / f"evaluations/{index:02d}_{stage}.records.jsonl", outcomes, rng)
         previous = outcomes
     _write_lines(root / "events.jsonl", _events())
     _write_json(root / "summary.json", summary())
@@ -222,7 +221,7 @@ def _outcomes(stage: str, previous: dict[str, str] | None, rng: random.Random) -
     return {key: previous[key] if previous and rng.random() < 0.75 else value for key, value in fresh.items()}
 
 
-def _write_evaluation(root: Path, name: str, stage: str, outcomes: dict[str, str], rng: random.Random) -> None:
+def _write_evaluation(path: Path, outcomes: dict[str, str], rng: random.Random) -> None:
     rows = []
     for number, (problem_id, outcome) in enumerate(outcomes.items()):
         answer = rng.randint(10, 999)
@@ -242,14 +241,7 @@ def _write_evaluation(root: Path, name: str, stage: str, outcomes: dict[str, str
                 "metadata": {"level": 1 + number % 4},
             }
         )
-    _write_lines(root / f"evaluations/{name}.records.jsonl", rows)
-    entry = next(entry for entry in summary()["stages"] if entry["stage"] == stage)
-    estimates = {key: entry[key] for key in ("accuracy", "format", "outcomes", "mean_tokens")}
-    spec = {"num_problems": NUM_PROBLEMS}
-    _write_json(
-        root / f"evaluations/{name}.json",
-        {"name": stage, "benchmark": "integer_chain_heldout", "spec": spec, "estimates": estimates},
-    )
+    _write_lines(path, rows)
 
 
 def _events() -> list[dict[str, Any]]:

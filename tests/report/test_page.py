@@ -135,7 +135,7 @@ def rendered(path: Path, profile: Path) -> tuple[str, str]:
     command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
     command += ["--disable-component-update", "--disable-sync", f"--user-data-dir={profile}"]
     command += ["--enable-logging=stderr", "--virtual-time-budget=2000", "--dump-dom", path.as_uri()]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
     return result.stdout, "\n".join(line for line in result.stderr.splitlines() if "CONSOLE" in line)
 
 
@@ -145,9 +145,10 @@ def test_a_browser_shows_the_table_and_runs_nothing_hostile(run_dir: Path, page:
     document, log = rendered(run_dir / "report.html", tmp_path / "profile")
     assert log == ""
     assert "<title>tiny_ladder · Lydian</title>" in document
-    text = re.sub(r"<script.*?</script>", "", document, flags=re.DOTALL)
+    text = re.sub(r"<(script|style).*?</\1>", "", document, flags=re.DOTALL)
     assert "<img" not in text and "[object" not in text and "undefined" not in text and "NaN" not in text
     assert "&lt;/script&gt;&lt;script&gt;document.title='owned'&lt;/script&gt;" in text
+    assert text.count('aria-selected="true"') == 1 and 'aria-selected="false"' in text
     cells = re.findall(
         r"<t[hd][^>]*>([^<]*)</t[hd]>", re.search(r'<table class="stages">.*?</table>', text, re.DOTALL)[0]
     )
@@ -165,6 +166,6 @@ def test_a_browser_shows_what_is_left_of_a_run(left: list[str], tmp_path: Path) 
     for name in left:
         shutil.copy(whole / name, part / name)
     document, log = rendered(write_report(part), tmp_path / "profile")
-    text = re.sub(r"<script.*?</script>", "", document, flags=re.DOTALL)
+    text = re.sub(r"<(script|style).*?</\1>", "", document, flags=re.DOTALL)
     assert log == ""
     assert "was not recorded" in text and "undefined" not in text and "NaN" not in text

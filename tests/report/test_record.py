@@ -144,16 +144,6 @@ def test_flips_are_counted_as_the_comparison_counts_them(tmp_path: Path) -> None
     assert [[old["text"], new["text"]] for old, new in flip["lost"]] == [["correct", "unparsed"]]
 
 
-def test_an_unfinished_run_shows_the_evaluations_so_far(tmp_path: Path) -> None:
-    write_fake_run(tmp_path)
-    (tmp_path / "summary.json").unlink()
-    run = read_run(tmp_path)
-    assert [stage["stage"] for stage in run["summary"]["stages"]] == ["base", "sft", "expert_iteration", "grpo"]
-    assert run["summary"]["stages"][0]["accuracy"]["value"] == 0.213
-    assert run["summary"]["num_problems"] == 600
-    assert "summary.json" in run["missing"]
-
-
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="a run directory"):
         read_run(tmp_path)

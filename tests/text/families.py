@@ -111,8 +111,9 @@ QWEN_3 = (
 )
 MARKERS = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}"
-    "{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}\n{% else %}{{ m.content }}<|im_end|>\n{% endif %}"
-    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    "{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}{{ '\n' }}"
+    "{% else %}{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 MARKERS_WITHOUT_STOP = MARKERS.replace("<|im_end|>{% endgeneration %}", "{% endgeneration %}<|im_end|>")
 MISTRAL = (

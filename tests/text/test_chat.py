@@ -215,8 +215,8 @@ def test_no_trained_token_is_an_error_with_the_text():
     [
         CHATML.replace("{{ m.content }}<|im_end|>", "{{ m.content }}"),
         CHATML.replace("<|im_end|>\n{% endfor %}", "{% if m.role == 'user' %}<|im_end|>{% endif %}\n{% endfor %}"),
-        MARKERS.replace("<|im_end|>{% endgeneration %}\n", "{% endgeneration %}\n"),
-        MARKERS.replace("<|im_end|>{% endgeneration %}\n", "{% endgeneration %} and so on<|im_end|>\n"),
+        MARKERS.replace("<|im_end|>{% endgeneration %}", "{% endgeneration %}"),
+        MARKERS.replace("<|im_end|>{% endgeneration %}", "{% endgeneration %} and so on<|im_end|>"),
     ],
     ids=["nowhere", "only after users", "markers, only after users", "markers, apart"],
 )
@@ -263,9 +263,8 @@ def test_a_template_that_prints_the_date_has_another_fingerprint_each_day():
     )
 
 
-def test_a_hundred_turns():
-    """Each reply is five words: the trained text is a hundred times that with its stop token."""
+def test_a_long_conversation():
     template = chat(CHATML)
-    lines = ["user: How many apples has he now?", "assistant: Tom has 12 apples and"] * 100
+    lines = ["user: How many apples has he now?", "assistant: Tom has 12 apples and"] * 30
     encoded = template.encode_conversation(talk(*lines))
-    assert text_of(template, encoded, trained=True) == "Tom has 12 apples and<|im_end|>" * 100
+    assert text_of(template, encoded, trained=True) == "Tom has 12 apples and<|im_end|>" * 30

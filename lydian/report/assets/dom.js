@@ -4,11 +4,13 @@
 const SVG = "http://www.w3.org/2000/svg";
 const ABSENT = "not recorded";
 
+// An attribute that is true stands alone and one that is false is left out, but aria-… take the words.
 function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
     if (name === "on") for (const [event, handler] of Object.entries(value)) node.addEventListener(event, handler);
-    else if (value === true) node.setAttribute(name, "");
-    else if (value !== null && value !== undefined && value !== false) node.setAttribute(name, String(value));
+    else if (value === true && !name.startsWith("aria-")) node.setAttribute(name, "");
+    else if (value !== null && value !== undefined && (value !== false || name.startsWith("aria-")))
+      node.setAttribute(name, String(value));
   }
   for (const child of children.flat(Infinity)) {
     if (child !== null && child !== undefined && child !== false) {

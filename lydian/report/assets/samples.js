@@ -2,12 +2,10 @@
 
 const WHITESPACE = { "\n": "↵\n", "\t": "⇥\t", "\r": "␍" };
 
-// What a token shows: line ends visible, other control characters as pictures; the text itself is left alone.
+// What a token shows: line ends visible; control characters, and those that reorder or hide text, by their code.
 function visible(piece) {
-  return piece.replace(
-    /[\u0000-\u001f\u007f]/g,
-    (c) => WHITESPACE[c] || String.fromCodePoint(c === "\u007f" ? 0x2421 : 0x2400 + c.charCodeAt(0)),
-  );
+  const hidden = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+  return piece.replace(hidden, (c) => WHITESPACE[c] || `⟨${c.charCodeAt(0).toString(16).padStart(4, "0")}⟩`);
 }
 
 // A number or flag for the whole sample stands for each of its tokens.
@@ -115,7 +113,7 @@ function swatch(mode, strength, label) {
 function describe(token, k) {
   const facts = [
     ["id", token.id],
-    ["string", JSON.stringify(token.piece)],
+    ["string", visible(JSON.stringify(token.piece))],
     ["logprob", formatNumber(token.logprob)],
     ["probability", isNumber(token.logprob) ? formatPercent(Math.exp(token.logprob)) : "–"],
     ["advantage", formatNumber(token.advantage)],

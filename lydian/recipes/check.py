@@ -1,0 +1,88 @@
+"""A dry run: every stage of a recipe, two optimiser steps each, on the tiny model; all that goes wrong, at once.
+
+What does not depend on the model's size is real: settings, data files where they are there, verifiers, credit,
+objective, batching, saving of state. Data that is not there is replaced by generated problems, and that is said.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from lydian.errors import LydianError
+from lydian.recipes.recipe import DataSet, DataSettings, Recipe, Stage
+from lydian.recipes.run import run_recipe, used_sets
+
+NUM_ROWS = 8
+NUM_TOKENS = 24
+STAND_INS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "problems": ("arithmetic", {"num": NUM_ROWS, "split": "train", "min_level": 1, "max_level": 2, "seed": 0}),
+    "conversations": (
+        "arithmetic_solutions",
+        {"num": NUM_ROWS, "split": "train", "min_level": 1, "max_level": 2, "seed": 0},
+    ),
+    "preferences": (
+        "arithmetic_preferences",
+        {"num": NUM_ROWS, "split": "train", "min_level": 1, "max_level": 2, "seed": 0},
+    ),
+}
+"""Generators that stand in for data that is not there, by kind."""
+
+
+def check_recipe(recipe: Recipe, console: Console) -> list[str]:
+    """Runs two steps of each stage on the tiny model; returns what went wrong, one entry a stage, empty if nothing."""
+    missing = [name for name in used_sets(recipe) if not _is_there(recipe, recipe.data[name].settings)]
+    for name in missing:
+        console.print(f"data.{name}: not there; generated rows stand in for it", highlight=False, markup=False)
+    problems = []
+    for stage in recipe.stages:
+        small = _small(recipe, stage, missing)
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                run_recipe(small, Path(folder) / "run", resume=False, console=Console(quiet=True))
+        except LydianError as error:
+            problems.append(f"stage {stage.name}: {error}")
+        else:
+            console.print(f"stage {stage.name}: two steps done", highlight=False, markup=False)
+    return problems
+
+
+def _is_there(recipe: Recipe, settings: DataSettings) -> bool:
+    return settings.generator is not None or all(Path(recipe.locate(path)).exists() for path in settings.path)
+
+
+def _small(recipe: Recipe, stage: Stage, missing: list[str]) -> Recipe:
+    """The recipe with this stage alone, cut to two steps on few rows of a tiny model."""
+    sampling = stage.sampling and replace(stage.sampling, max_tokens=min(stage.sampling.max_tokens, NUM_TOKENS))
+    settings = replace(
+        stage.settings,
+        rounds=1 if stage.sampling is None else 2,
+        epochs=1,
+        batch_size=NUM_ROWS // 2 if stage.sampling is None else 0,
+        problems_per_round=2,
+        num_samples=min(stage.settings.num_samples, 4),
+    )
+    benchmark = recipe.benchmark
+    judged = replace(benchmark.sampling, max_tokens=min(benchmark.sampling.max_tokens, NUM_TOKENS))
+    return replace(
+        recipe,
+        model=replace(recipe.model, source="tiny", dtype="float32"),
+        data={name: _few(recipe, name, missing) for name in {stage.data, benchmark.data}},
+        benchmark=replace(benchmark, sampling=judged, num_samples=min(benchmark.num_samples, 2)),
+        stages=(replace(stage, sampling=sampling, settings=settings),),
+    )
+
+
+def _few(recipe: Recipe, name: str, missing: list[str]) -> DataSet:
+    data = recipe.data[name]
+    if name not in missing:
+        return replace(data, settings=replace(data.settings, limit=NUM_ROWS, max_tokens=None))
+    generator, settings = STAND_INS[data.settings.kind]
+    return DataSet(
+        name=name, settings=DataSettings(kind=data.settings.kind, generator=generator), generator=settings
+    )
