@@ -1,15 +1,15 @@
 """The exception tree. Every message says where, what was given, what was expected and what to do.
 
-    LydianError
-    ├── InputError          what the user gave cannot be used
-    │   ├── DataError       a row or file of data
-    │   ├── RecipeError     a setting of a recipe or of the command line
-    │   └── TemplateError   a chat template or tokenizer that breaks a law training rests on
-    ├── ModelError          a checkpoint that cannot be loaded, saved or run the way training needs
-    ├── EngineError         a rollout engine that broke its contract
-    ├── VerifierError       a verifier that cannot judge (a gold answer it cannot read, a dead worker pool)
-    ├── RunError            a run directory that cannot be written, resumed or read
-    └── MissingExtraError   an optional package is needed and absent
+LydianError
+├── InputError          what the user gave cannot be used
+│   ├── DataError       a row or file of data
+│   ├── RecipeError     a setting of a recipe or of the command line
+│   └── TemplateError   a chat template or tokenizer that breaks a law training rests on
+├── ModelError          a checkpoint that cannot be loaded, saved or run the way training needs
+├── EngineError         a rollout engine that broke its contract
+├── VerifierError       a verifier that cannot judge (a gold answer it cannot read, a dead worker pool)
+├── RunError            a run directory that cannot be written, resumed or read
+└── MissingExtraError   an optional package is needed and absent
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class LydianError(Exception):
         self.fix = fix
         super().__init__(f"{where}: got {given}; expected {expected}. {fix}")
 
-    def __reduce__(self):  # keyword-only arguments do not survive the default pickling between processes
+    def __reduce__(
+        self,
+    ) -> tuple[object, ...]:  # keyword-only arguments do not survive the default pickling between processes
         return (_rebuild, (type(self), self.where, str(self.given), self.expected, self.fix))
 
 

@@ -80,10 +80,13 @@ def _torch() -> Finding:
 
 
 def _libraries() -> Finding:
-    import peft
-    import transformers
+    from importlib import import_module
 
-    return Finding(name="libraries", value=f"transformers {transformers.__version__}, peft {peft.__version__}")
+    from lydian.recipes.machine import versions
+
+    import_module("lydian.models.load")  # which imports both, and so shows whether they work
+    installed = versions()
+    return Finding(name="libraries", value=f"transformers {installed['transformers']}, peft {installed['peft']}")
 
 
 def _processor() -> Finding:

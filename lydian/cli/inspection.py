@@ -120,7 +120,7 @@ def _template(recipe: Recipe) -> Template:
 def _encodings(item: Any, template: Template) -> Iterator[tuple[str, Encoded]]:
     """What training or sampling sees of an item, with a title."""
     from lydian.data.problems import Conversation, Message, Preference
-    from lydian.recipes.materials import encode_preference
+    from lydian.text.encode import encode_preference
     from lydian.text.template import Encoded
 
     if isinstance(item, Conversation):

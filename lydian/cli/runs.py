@@ -97,8 +97,8 @@ def check(recipe: RecipeName, overrides: Overrides = None) -> None:
     """
     from rich.console import Console
 
-    from lydian.recipes.load import load_recipe
     from lydian.recipes.check import check_recipe
+    from lydian.recipes.load import load_recipe
 
     resolved = load_recipe(recipe, overrides or ())
     problems = check_recipe(resolved, Console())

@@ -12,6 +12,7 @@ Splits are disjoint by construction: a chain belongs to the split that its hash 
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -54,8 +55,8 @@ class _Chain:
         return values
 
     def steps(self, values: list[int]) -> str:
-        parts = [f"{a}{symbol}{operand}={b}" for a, b, (symbol, operand, _) in zip(values, values[1:], self.operations)]
-        return ", ".join(parts)
+        done = zip(itertools.pairwise(values), self.operations, strict=True)
+        return ", ".join(f"{before}{symbol}{operand}={after}" for (before, after), (symbol, operand, _) in done)
 
     @property
     def solution(self) -> str:
@@ -129,7 +130,7 @@ def arithmetic_preferences(
             id=f"preference-{split}-{seed}-{index}",
             messages=(Message(role="user", content=chain.question),),
             chosen=chain.solution,
-            rejected=_formatted(chain, _written_values(chain, 1.0, rng)),
+            rejected=_formatted(chain, _wrong_values(chain, rng)),
             source="arithmetic",
             split=split,
             metadata={"level": len(chain.operations)},
@@ -193,6 +194,14 @@ def _written_values(chain: _Chain, error_rate: float, rng: np.random.Generator) 
     return values
 
 
+def _wrong_values(chain: _Chain, rng: np.random.Generator) -> list[int]:
+    """Values with an error in each step; at zero an error below it is none, so some need another try."""
+    values = right = chain.values()
+    while values == right:
+        values = _written_values(chain, 1.0, rng)
+    return values
+
+
 def _reply(chain: _Chain, formatted_share: float, error_rate: float, rng: np.random.Generator) -> str:
     values = _written_values(chain, error_rate, rng)
     is_usual_wording = chain.operations[0][2] == 0
@@ -206,7 +215,7 @@ def _distinct_chains(num: int, split: str, min_level: int, max_level: int, seed:
     rng = np.random.Generator(np.random.Philox(key=[seed, sorted(SPLITS).index(split) if split in SPLITS else 0]))
     chains = _chains(split, min_level, max_level, rng)
     found: dict[str, _Chain] = {}
-    for _ in range(50 * num):
+    for _ in range(10 * num):
         if len(found) == num:
             break
         chain = next(chains)

@@ -1,9 +1,9 @@
 """A batch is a forest: sequences that begin alike share their prefix; the only file that shifts, packs or pads.
 
 One integer a token says who sees whom: `reach[j]` is one past the last token of j's subtree, in the row's order. Query
-i sees key j exactly when `j <= i < reach[j]`; the position of a token is its depth in the tree. Predictions are `Sites`:
-flat vectors with one entry per trained token, naming the hidden state that predicts it (`source`) and the token
-(`target`). At a branch one hidden state has several sites.
+i sees key j exactly when `j <= i < reach[j]`; the position of a token is its depth in the tree. Predictions are
+`Sites`: flat vectors with one entry per trained token, naming the hidden state that predicts it (`source`) and the
+token (`target`). At a branch one hidden state has several sites.
 
 Two answers (9, 2) and (8,) to the prompt (5, 6), planted in one row:
 
@@ -79,7 +79,10 @@ class Forest:
     def to(self, device: torch.device | str) -> Forest:
         """The same forest on another device."""
         sites = Sites(
-            **{name: getattr(self.sites, name).to(device) for name in ("source", "target", "sequence", "weight", "temperature")},
+            **{
+                name: getattr(self.sites, name).to(device)
+                for name in ("source", "target", "sequence", "weight", "temperature")
+            },
             streams={name: stream.to(device) for name, stream in self.sites.streams.items()},
         )
         return replace(
@@ -94,7 +97,9 @@ class Forest:
 
 def sequences_of(items: Seq[Item]) -> list[Sequence]:
     """All sequences in order; a pair gives its chosen, then its rejected."""
-    return list(itertools.chain.from_iterable((i,) if isinstance(i, Sequence) else (i.chosen, i.rejected) for i in items))
+    return list(
+        itertools.chain.from_iterable((i,) if isinstance(i, Sequence) else (i.chosen, i.rejected) for i in items)
+    )
 
 
 def site_weights(items: Seq[Item], normaliser: Normaliser, *, constant: float | None = None) -> dict[str, float]:
@@ -113,7 +118,8 @@ def site_weights(items: Seq[Item], normaliser: Normaliser, *, constant: float | 
     if normaliser == "pair_mean":
         if not all(isinstance(item, Pair) for item in items):
             raise _layout_error("pair_mean", "items that are not pairs", "pairs only", "Use another normaliser.")
-        sites = {s.id: p.chosen.num_trained + p.rejected.num_trained for p in items for s in (p.chosen, p.rejected)}
+        pairs = [item for item in items if isinstance(item, Pair)]
+        sites = {s.id: p.chosen.num_trained + p.rejected.num_trained for p in pairs for s in (p.chosen, p.rejected)}
         return {sequence_id: 1 / (len(items) * n) for sequence_id, n in sites.items()}
     if normaliser == "token_mean":
         total = sum(s.num_trained for s in sequences)
@@ -276,7 +282,10 @@ def _forest(rows: list[list[_Tree]], weights: Mapping[str, float], layout: Layou
         layout=layout,
         sites=_sites(placed, weights),
         sequence_ids=tuple(s.id for s in sequences),
-        facts={name: torch.tensor([s.facts[name] for s in sequences]) for name in _common_names([s.facts for s in sequences])},
+        facts={
+            name: torch.tensor([s.facts[name] for s in sequences])
+            for name in _common_names([s.facts for s in sequences])
+        },
     )
 
 
@@ -300,7 +309,10 @@ def _sites(placed: list[tuple[Sequence, np.ndarray]], weights: Mapping[str, floa
         streams={
             name: torch.from_numpy(
                 np.concatenate(
-                    [np.asarray(s.streams[name], dtype=np.float32)[t] for (s, _), t in zip(placed, trained, strict=True)]
+                    [
+                        np.asarray(s.streams[name], dtype=np.float32)[t]
+                        for (s, _), t in zip(placed, trained, strict=True)
+                    ]
                 )
             )
             for name in names
@@ -308,7 +320,7 @@ def _sites(placed: list[tuple[Sequence, np.ndarray]], weights: Mapping[str, floa
     )
 
 
-def _common_names(mappings: list[Mapping]) -> list[str]:
+def _common_names(mappings: Seq[Mapping[str, object]]) -> list[str]:
     """Names that every sequence carries; a name that only some carry is an error, since absence is not zero."""
     names = set(mappings[0])
     for mapping in mappings:

@@ -1,4 +1,4 @@
-"""How a completion was judged: `Outcome`, `Verdict`, `Scored`, `Group`. Absence is not zero: a verdict may have no score."""
+"""How a completion was judged: `Outcome`, `Verdict`, `Scored`, `Group`. Absence is not zero: some have no score."""
 
 from __future__ import annotations
 

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor, nn
-from transformers import Cache
+from torch import Tensor
+from transformers import Cache, PreTrainedModel
 
 from lydian.models.policy import sliding_layers
+
+CausalLM = PreTrainedModel
+"""A transformers causal language model, for those who may not import transformers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +37,21 @@ class Prefill:
 class Decoder:
     """A transformers causal language model with a cache of `num_slots` completions of up to `capacity` tokens each."""
 
-    def __init__(self, model: nn.Module, *, num_slots: int, capacity: int) -> None:
+    def __init__(self, model: PreTrainedModel, *, num_slots: int, capacity: int) -> None:
         self.model = model
         self._body = model.base_model
         self._config = model.config.get_text_config()
         self._layer_kinds = sliding_layers(self._config)
         self._output = model.get_output_embeddings()
-        self._cache = _SlotCache(num_slots, capacity)
-        self._lengths = torch.zeros(num_slots, dtype=torch.long)
+        self.device = self._output.weight.device
+        self._cache = _SlotCache(num_slots, capacity, self.device)
+        self._lengths = torch.zeros(num_slots, dtype=torch.long, device=self.device)
         self.num_slots = num_slots
         self.capacity = capacity
         self.num_active = 0
 
     @staticmethod
-    def bytes_per_token(model: nn.Module) -> int:
+    def bytes_per_token(model: PreTrainedModel) -> int:
         """Memory that one token's keys and values take over all layers."""
         config = model.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
@@ -57,7 +62,7 @@ class Decoder:
     def prefill(self, tokens: Seq[int]) -> Prefill:
         """Runs a prompt once; its result can be admitted to any number of slots."""
         recorder = _PrefillCache()
-        ids = torch.tensor([tuple(tokens)])
+        ids = torch.tensor([tuple(tokens)], device=self.device)
         hidden = self._body(input_ids=ids, cache=recorder, use_cache=True).last_hidden_state
         return Prefill(recorder.keys, recorder.values, hidden[0, -1])
 
@@ -104,7 +109,7 @@ class Decoder:
         return (hidden @ self._output.weight.T).float()
 
     def _masks(self, lengths: Tensor, width: int) -> Tensor | dict[str, Tensor]:
-        index = torch.arange(width)
+        index = torch.arange(width, device=self.device)
         is_visible = index[None] <= lengths[:, None]
         dtype = self._output.weight.dtype
         masks = {"full_attention": is_visible}
@@ -112,7 +117,9 @@ class Decoder:
         if window:
             masks["sliding_attention"] = is_visible & (lengths[:, None] - index[None] < window)
         additive = {
-            kind: torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)[:, None, None]
+            kind: torch.zeros(mask.shape, dtype=dtype, device=self.device).masked_fill_(~mask, torch.finfo(dtype).min)[
+                :, None, None
+            ]
             for kind, mask in masks.items()
         }
         return self._layer_kinds.select(additive)
@@ -126,7 +133,9 @@ class _PrefillCache(Cache):
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
 
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args, **kwargs) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
         self.keys.append(key_states[0])
         self.values.append(value_states[0])
         return key_states, value_states
@@ -141,14 +150,14 @@ class _PrefillCache(Cache):
 class _SlotCache(Cache):
     """One buffer per layer for keys and one for values, [slots, kv_heads, capacity, head_dim], updated in place."""
 
-    def __init__(self, num_slots: int, capacity: int) -> None:
+    def __init__(self, num_slots: int, capacity: int, device: torch.device) -> None:
         super().__init__(layers=[])
         self._num_slots = num_slots
         self._capacity = capacity
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
-        self._rows = torch.arange(num_slots)
-        self._lengths = torch.zeros(0, dtype=torch.long)
+        self._rows = torch.arange(num_slots, device=device)
+        self._lengths = torch.zeros(0, dtype=torch.long, device=device)
         self._width = 0
 
     def write_prompt(self, slot: int, prompt: Prefill) -> None:
@@ -167,7 +176,9 @@ class _SlotCache(Cache):
         self._lengths = lengths
         self._width = width
 
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args, **kwargs) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
         n = key_states.shape[0]
         keys, values = self._keys[layer_idx], self._values[layer_idx]
         keys[self._rows[:n], :, self._lengths] = key_states[:, :, 0]

@@ -8,6 +8,13 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from lydian.data.arithmetic import arithmetic_text
 
+CHAT_TEMPLATE = """\
+{% for message in messages %}{{ message.role }}:
+{{ message.content }}{{ eos_token }}
+{% endfor %}{% if add_generation_prompt %}assistant:
+{% endif %}"""
+"""So that recipes for chat models can be tried on the tiny model, which has never seen it."""
+
 VOCABULARY = 320
 """256 bytes, two special tokens, and merges for the words of the generated problems; digits never merge."""
 
@@ -26,7 +33,9 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     )
     texts = (document.messages[0].content for document in arithmetic_text(num=3000, seed=1))
     tokenizer.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>")
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>")
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
 
 
 def tiny_untrained(seed: int = 0) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:

@@ -31,11 +31,14 @@ from peft import PeftModel
 from safetensors import SafetensorError
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
 
 from lydian.errors import MissingExtraError, ModelError
 from lydian.models.adapters import AdapterSettings, add_adapter, check_mergeable
 from lydian.models.fresh import tiny_untrained
 from lydian.models.weights import tensors_digest
+
+transformers_logging.disable_progress_bar()  # a bar for every load and save would drown a run's own progress
 
 BUNDLED = ("tiny",)
 UNTRAINED = "tiny-untrained"

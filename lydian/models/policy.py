@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
-from transformers import PreTrainedConfig
+from peft import PeftModel
+from torch import Tensor
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from lydian.data.forest import Forest, Layout, plant, site_weights
 from lydian.data.sequence import Sequence
@@ -29,7 +30,7 @@ class Policy:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: PreTrainedModel | PeftModel,
         *,
         layout: Layout | None = None,
         compute_dtype: torch.dtype = torch.float32,
@@ -37,7 +38,7 @@ class Policy:
     ) -> None:
         self.model = model
         self.compute_dtype = compute_dtype
-        causal_lm = model.get_base_model() if hasattr(model, "get_base_model") else model
+        causal_lm: PreTrainedModel = model.get_base_model() if isinstance(model, PeftModel) else model
         self._body = causal_lm.base_model
         self._kinds = sliding_layers(causal_lm.config.get_text_config())
         self.output = causal_lm.get_output_embeddings()
@@ -101,7 +102,7 @@ class Policy:
         tolerance = 1e-3 if self.compute_dtype == torch.float32 else 0.2
         return "shared" if gap <= tolerance else "single"
 
-    def _check_head(self, causal_lm: nn.Module) -> None:
+    def _check_head(self, causal_lm: PreTrainedModel) -> None:
         tokens = torch.arange(1, 5, device=self.device)[None] % self.output.weight.shape[0]
         with torch.no_grad(), self._precision():
             logits = causal_lm(input_ids=tokens, use_cache=False).logits.float()

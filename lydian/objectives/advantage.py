@@ -37,8 +37,9 @@ def group_mean_std(
 
     Equal rewards, or a group of one, give 0. Source: Shao et al. (2024), "DeepSeekMath" (GRPO), arXiv:2402.03300.
 
-    >>> group_mean_std(torch.tensor([1.0, 0, 0, 0]), torch.zeros(4, dtype=torch.long), ddof=0, epsilon=0.0).round(decimals=4).tolist()
-    [1.7320999..., -0.5774000..., -0.5774000..., -0.5774000...]
+    >>> one_right, group = torch.tensor([1.0, 0.0, 0.0, 0.0]), torch.zeros(4, dtype=torch.long)
+    >>> [round(a, 4) for a in group_mean_std(one_right, group, ddof=0, epsilon=0.0).tolist()]
+    [1.7321, -0.5774, -0.5774, -0.5774]
     """
     deviation = group_mean(reward, group)
     squares, count = _sums(deviation**2, group)

@@ -7,7 +7,6 @@ gradient is that of the other KL). Source: J. Schulman, "Approximating KL Diverg
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 

@@ -43,7 +43,9 @@ class _TokenLogprobs(torch.autograd.Function):
         ctx.num_rows = max(1, chunk_elements // output.shape[0])
         parts = [_forward_chunk(output, *rows) for rows in _chunks(ctx.num_rows, hidden, target, temperature)]
         empty = hidden.new_zeros(0, dtype=torch.float32)
-        logprobs, entropy, normaliser = (torch.cat(column) for column in zip(*parts, strict=True)) if parts else [empty] * 3
+        logprobs, entropy, normaliser = (
+            (torch.cat(column) for column in zip(*parts, strict=True)) if parts else [empty] * 3
+        )
         ctx.save_for_backward(hidden, output, target, temperature, normaliser, entropy)
         return logprobs, entropy
 
@@ -77,7 +79,9 @@ def _logits(hidden: Tensor, output: Tensor, temperature: Tensor) -> Tensor:
     return (hidden @ output.T).float().div_(temperature[:, None])
 
 
-def _forward_chunk(output: Tensor, hidden: Tensor, target: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _forward_chunk(
+    output: Tensor, hidden: Tensor, target: Tensor, temperature: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     logits = _logits(hidden, output, temperature)
     normaliser = logits.logsumexp(-1)
     logprobs = logits.gather(1, target[:, None]).squeeze(1) - normaliser

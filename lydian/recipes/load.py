@@ -271,10 +271,10 @@ class _Resolver:
                 expected=f"a set of {kind}",
                 fix=f'Name another set, or set data.{name}.kind = "{kind}".',
             )
-        elif name not in self.table.get("data", {}) or name == "root":
-            self.errors.add_unknown(
-                place, name, [key for key in self.table.get("data", {}) if key != "root"], kind="set"
-            )
+        sets = self.table.get("data")
+        known = [key for key in sets if key != "root"] if isinstance(sets, dict) else []
+        if name not in known:
+            self.errors.add_unknown(place, name, known, kind="data set")
 
     def _required(self, name: str) -> Any:
         """The table of that name; None, with an error, if it is absent or no table."""

@@ -11,18 +11,17 @@ from typing import Any
 import torch
 
 from lydian.data.arithmetic import GENERATORS
-from lydian.data.forest import Item
 from lydian.data.problems import Conversation, Preference, Problem, check_unique_ids
 from lydian.data.rows import load_conversations, load_preferences, load_problems
 from lydian.data.selection import drop_duplicates, limit, take_share
-from lydian.data.sequence import Pair, Sequence
 from lydian.errors import DataError, RecipeError
 from lydian.evaluation.benchmark import Benchmark
 from lydian.models.load import LoadedModel, is_bfloat16_fast, load_model
 from lydian.models.policy import Policy
 from lydian.recipes.recipe import DataSet, Recipe, VerifierSettings
 from lydian.rollout.local import LocalEngine
-from lydian.text.template import Encoded, Template, make_template
+from lydian.text.encode import encode_preference
+from lydian.text.template import Template, make_template
 from lydian.verifiers.verifier import Verifier, make_verifier
 
 _LOADERS: dict[str, Callable[..., Any]] = {
@@ -113,41 +112,6 @@ def _num_tokens(item: Problem | Conversation | Preference, template: Template) -
     return max(len(encoded.tokens) for encoded in encode_preference(item, template))
 
 
-def encode_preference(preference: Preference, template: Template) -> tuple[Encoded, Encoded]:
-    """The conversations that end in the chosen and in the rejected reply; only the reply is trained."""
-    from lydian.data.problems import Message
-
-    prompt = len(template.encode_prompt(preference.messages))
-    encoded = []
-    for reply in (preference.chosen, preference.rejected):
-        whole = template.encode_conversation((*preference.messages, Message(role="assistant", content=reply)))
-        is_reply = tuple(used and t >= prompt for t, used in enumerate(whole.trained))
-        encoded.append(Encoded(tokens=whole.tokens, trained=is_reply, roles=whole.roles))
-    return encoded[0], encoded[1]
-
-
-def encode_items(items: Seq[Conversation | Preference], template: Template) -> list[Item]:
-    """Conversations as sequences, preferences as pairs."""
-    encoded: list[Item] = []
-    for index, item in enumerate(items):
-        if isinstance(item, Conversation):
-            whole = template.encode_conversation(item.messages)
-            encoded.append(Sequence(id=item.id, group=item.id, tokens=whole.tokens, trained=whole.trained))
-            continue
-        chosen, rejected = (
-            Sequence(
-                id=f"{item.id}/{name}",
-                group=item.id,
-                tokens=reply.tokens,
-                trained=reply.trained,
-                facts={"pair": float(index), "is_chosen": float(name == "chosen")},
-            )
-            for name, reply in zip(("chosen", "rejected"), encode_preference(item, template), strict=True)
-        )
-        encoded.append(Pair(chosen=chosen, rejected=rejected))
-    return encoded
-
-
 def build_template(recipe: Recipe, model: LoadedModel) -> Template:
     """The recipe's template around the model's tokenizer."""
     return make_template(recipe.template.kind, model.tokenizer, **recipe.template.settings)
@@ -183,8 +147,5 @@ def build_policy(recipe: Recipe) -> tuple[LoadedModel, Policy]:
 
 def build_engine(recipe: Recipe, template: Template) -> LocalEngine:
     """A local engine around a second copy of the model, without adapters."""
-    torch.manual_seed(recipe.seed)
-    loaded = load_model(recipe.model.source)
-    loaded.model.to("cuda" if torch.cuda.is_available() else "cpu")
-    stop_tokens = template.stop_tokens | loaded.stop_tokens
-    return LocalEngine(loaded.model, stop_tokens=stop_tokens, decode=template.decode)
+    torch.manual_seed(recipe.seed)  # for a model that begins with random weights
+    return LocalEngine.of(recipe.model.source, template)

@@ -13,16 +13,18 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from lydian.data.problems import Problem
+from lydian.errors import RunError
 from lydian.evaluation.compare import compare
 from lydian.evaluation.evaluate import evaluate
 from lydian.evaluation.records import EvalReport
+from lydian.models.load import load_model
 from lydian.models.save import save_model
 from lydian.models.weights import Weights, weights_of
 from lydian.recipes.journal import RunJournal, Ticker
@@ -33,11 +35,11 @@ from lydian.recipes.materials import (
     build_policy,
     build_template,
     build_verifier,
-    encode_items,
     load_set,
 )
 from lydian.recipes.recipe import Recipe, Stage
 from lydian.recipes.run_dir import RunDir, read_json
+from lydian.text.encode import encode_items
 from lydian.training.algorithms import ALGORITHMS
 from lydian.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from lydian.training.collect import Corpus, Rollouts, Source, derived_seed
@@ -55,7 +57,15 @@ def run_recipe(recipe: Recipe, out: Path, *, resume: bool, console: Console) -> 
     """
     open_run = RunDir.resume if resume else RunDir.create
     with open_run(out, recipe.as_dict()) as run:
-        return _Run(recipe, run, console).to_end()
+        try:
+            return _Run(recipe, run, console).to_end()
+        except OSError as error:
+            raise RunError(
+                where=error.filename or str(out),
+                given=f"{type(error).__name__}: {error}",
+                expected="a disk that can be written",
+                fix=f"What was finished stays: mend the cause, then go on with `lydian run --resume {out}`.",
+            ) from error
 
 
 class _Run:
@@ -258,10 +268,8 @@ def summary_row(report: EvalReport, previous: EvalReport | None, *, seconds: flo
 
 def evaluate_model(source: str, recipe: Recipe, out: Path, console: Console) -> EvalReport:
     """Judges any checkpoint with a recipe's benchmark and saves the report under the prefix `out`."""
-    from dataclasses import replace
-
     recipe = replace(recipe, model=replace(recipe.model, source=source, adapter=None))
-    loaded, policy = build_policy(recipe)
+    loaded = load_model(source)
     template = build_template(recipe, loaded)
     problems: tuple[Problem, ...] = load_set(recipe, recipe.benchmark.data, template).items
     benchmark = build_benchmark(recipe, problems, template)

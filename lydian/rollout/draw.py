@@ -1,7 +1,7 @@
 """Drawing tokens from logits by the inverse of the cumulative distribution, one given uniform number a token.
 
-The random numbers of a completion are a function of (seed, problem, sample) alone, so the same sample comes out whatever
-it is batched with, in whatever order, before or after a restart; up to the rounding of the logits themselves.
+The random numbers of a completion are a function of (seed, problem, sample) alone, so the same sample comes out
+whatever it is batched with, in whatever order, before or after a restart; up to the rounding of the logits themselves.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def draw(logits: Tensor, sampling: Sampling, uniform: Tensor) -> tuple[Tensor, T
     """
     if sampling.is_greedy:
         tokens = logits.argmax(-1)
-        return tokens, torch.zeros(len(tokens))
+        return tokens, torch.zeros(len(tokens), device=logits.device)
     logits = logits.div_(sampling.temperature)
     if sampling.truncates_support:
         logits = _truncate(logits, sampling)
@@ -64,11 +64,12 @@ def _inverse_cdf(probs: Tensor, uniform: Tensor) -> Tensor:
     n, size = probs.shape
     blocks = torch.nn.functional.pad(probs, (0, -size % BLOCK)).view(n, -1, BLOCK)
     cumulative = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
-    target = uniform.double()[:, None] * cumulative[:, -1:]
-    block = (cumulative <= target).sum(-1).clamp(max=blocks.shape[1] - 1)
-    rows = torch.arange(n)
+    target = uniform.to(probs.device, torch.float64)[:, None] * cumulative[:, -1:]
+    last_block = (cumulative < cumulative[:, -1:]).sum(-1)  # rounding may leave the target at the very end
+    block = torch.minimum((cumulative <= target).sum(-1), last_block)
+    rows = torch.arange(n, device=probs.device)
     inside = blocks[rows, block].double()
-    before = cumulative[rows, block] - inside.sum(-1)
+    before = torch.nn.functional.pad(cumulative, (1, 0))[rows, block]
     index = (inside.cumsum(-1) <= (target[:, 0] - before)[:, None]).sum(-1)
-    last_possible = (inside > 0).long().cumsum(-1).argmax(-1)  # rounding may leave the target at the very end
+    last_possible = (inside > 0).long().cumsum(-1).argmax(-1)
     return block * BLOCK + torch.minimum(index, last_possible)

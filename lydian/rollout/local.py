@@ -6,17 +6,20 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lydian.data.trajectory import Completion, Finish, Sampling
 from lydian.errors import EngineError
-from lydian.models.decode import Decoder, Prefill
+from lydian.models.decode import CausalLM, Decoder, Prefill
+from lydian.models.load import load_model
 from lydian.models.weights import Weights
 from lydian.rollout.draw import draw, uniforms
 from lydian.rollout.engine import Progress, Request
+from lydian.text.template import Template
 
 STOP_STRING_TOKENS = 16
 """A stop string is looked for in the text of this many last tokens, and the length of the string more."""
@@ -47,7 +50,7 @@ class LocalEngine:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: CausalLM,
         *,
         stop_tokens: frozenset[int],
         decode: Callable[[Seq[int]], str],
@@ -55,12 +58,19 @@ class LocalEngine:
         version: int = 0,
     ) -> None:
         self._model = model.eval().requires_grad_(False)
-        self._parameters = {name: p for name, p in model.named_parameters()}
+        self._parameters = dict(model.named_parameters())
         self._stop_tokens = stop_tokens
         self._decode = decode
         self._cache_bytes = cache_bytes
         self._version = version
         self._decoder: Decoder | None = None
+
+    @classmethod
+    def of(cls, source: str | Path, template: Template) -> LocalEngine:
+        """An engine around a checkpoint (see `load_model`) that decodes and stops as the template says."""
+        loaded = load_model(source)
+        loaded.model.to("cuda" if torch.cuda.is_available() else "cpu")
+        return cls(loaded.model, stop_tokens=template.stop_tokens | loaded.stop_tokens, decode=template.decode)
 
     @property
     def version(self) -> int:
@@ -113,7 +123,9 @@ class LocalEngine:
                 decoder.admit(prompt[1])
                 fresh.append(prompt[1].hidden)
                 request = requests[index]
-                numbers = uniforms(sampling.seed, request.problem_id, request.first_sample + sample, sampling.max_tokens)
+                numbers = uniforms(
+                    sampling.seed, request.problem_id, request.first_sample + sample, sampling.max_tokens
+                )
                 running.append(_Running(index, sample, numbers))
             states = ([hidden] if hidden is not None else []) + ([torch.stack(fresh)] if fresh else [])
             tokens = self._append(running, decoder.logits(torch.cat(states)), sampling)

@@ -50,6 +50,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         "step_in_round": position.step_in_round,
         "step": position.step,
         "items": None if position.items is None else [_plain(item) for item in position.items],
+        "metrics": dict(position.metrics),
         "seconds": checkpoint.seconds,
         "learner": checkpoint.learner,
     }
@@ -85,6 +86,7 @@ def load_checkpoint(path: Path) -> Checkpoint | None:
             step_in_round=payload["step_in_round"],
             step=payload["step"],
             items=None if items is None else [_item(item) for item in items],
+            metrics=payload.get("metrics", {}),
         )
         return Checkpoint(
             stage=payload["stage"],
@@ -98,7 +100,7 @@ def load_checkpoint(path: Path) -> Checkpoint | None:
             where=str(path),
             given=f"{type(error).__name__}: {error}",
             expected="a checkpoint of this version of Lydian",
-            fix="Restore the file; or delete it, and the run goes on from the last finished stage's start.",
+            fix="Restore the file; or delete it, and the run trains again from its first stage.",
         ) from error
 
 

@@ -51,12 +51,14 @@ def sequence_of(trajectory: Trajectory, *, is_imitated: bool, advantage: float |
 def assign_advantages(groups: Seq[Group], advantage: Advantage) -> list[Sequence]:
     """One sequence for each member that has a score, with its advantage within its group.
 
-    Members whose verifier failed have no score: they are left out, also of their group's baseline.
+    Members whose verifier failed have no score: they are left out, also of their group's baseline. So is one whose
+    fellows all failed: it has nobody to be compared with.
 
     Raises RecipeError if samples were drawn from a truncated distribution (greedy, top-p, top-k, min-p): the ratio
-    between the learner's policy and the sampler's would then be wrong for every token.
+    between the learner's policy and the sampler's would then be wrong for every token. Also if the advantage needs
+    more samples a problem than there are.
     """
-    members = [(g, m) for g, group in enumerate(groups) for m in group.members if m.verdict.score is not None]
+    members = [(g, member) for g, group in enumerate(groups) for member in _comparable(group)]
     if not members:
         return []
     sampling = members[0][1].trajectory.turns[-1].completion.sampling
@@ -69,10 +71,20 @@ def assign_advantages(groups: Seq[Group], advantage: Advantage) -> list[Sequence
             fix="Set top_p = 1, top_k = 0 and min_p = 0 for this stage; evaluation may still truncate.",
         )
     rewards = torch.tensor([m.verdict.score for _, m in members], dtype=torch.float64)
-    advantages = advantage(rewards, torch.tensor([g for g, _ in members])).tolist()
+    try:
+        advantages = advantage(rewards, torch.tensor([g for g, _ in members])).tolist()
+    except ValueError as error:
+        raise RecipeError(
+            where="num_samples", given=str(error), expected="samples to compare", fix="Raise num_samples."
+        ) from error
     return [
         sequence_of(m.trajectory, is_imitated=False, advantage=a) for (_, m), a in zip(members, advantages, strict=True)
     ]
+
+
+def _comparable(group: Group) -> list[Scored]:
+    scored = [member for member in group.members if member.verdict.score is not None]
+    return [] if len(scored) == 1 < len(group.members) else scored
 
 
 def select_correct(groups: Seq[Group], *, keep_per_problem: int) -> list[Sequence]:
@@ -94,14 +106,17 @@ def _distinct_correct(group: Group) -> list[Scored]:
 
 
 def group_metrics(groups: Seq[Group]) -> dict[str, float]:
-    """What a round's samples look like: reward, accuracy, length, truncation, and groups without a signal."""
+    """What a round's samples look like: reward, accuracy, length, truncation, and groups without a signal.
+
+    Samples that the verifier failed on are neither right nor wrong: reward and accuracy leave them out.
+    """
     members = [m for group in groups for m in group.members]
     scores = [m.verdict.score for m in members if m.verdict.score is not None]
     outcomes = Counter(m.verdict.outcome.value for m in members)
-    flat = sum(len({m.verdict.score for m in group.members}) == 1 for group in groups)
+    flat = sum(len({m.verdict.score for m in group.members} - {None}) < 2 for group in groups)
     metrics = {
         "reward": sum(scores) / max(len(scores), 1),
-        "accuracy": outcomes["correct"] / len(members),
+        "accuracy": outcomes["correct"] / max(len(scores), 1),
         "mean_tokens": sum(m.trajectory.num_sampled_tokens for m in members) / len(members),
         "truncated": sum(m.trajectory.finish.value == "length" for m in members) / len(members),
         "no_signal_groups": flat / len(groups),

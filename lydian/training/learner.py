@@ -266,6 +266,8 @@ def _with_stream(items: Seq[Item], name: str, values: Mapping[str, Seq[float]]) 
         return replace(sequence, streams={**sequence.streams, name: stream})
 
     return [
-        widened(item) if isinstance(item, Sequence) else Pair(chosen=widened(item.chosen), rejected=widened(item.rejected))
+        widened(item)
+        if isinstance(item, Sequence)
+        else Pair(chosen=widened(item.chosen), rejected=widened(item.rejected))
         for item in items
     ]

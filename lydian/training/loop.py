@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from lydian.data.forest import Item
@@ -27,13 +27,15 @@ from lydian.training.learner import Learner
 class Position:
     """Where a stage stands: rounds finished, steps done in the round under way, steps done in all.
 
-    items  of the round under way, None between rounds and for corpora (they are collected again, equal)
+    items    of the round under way, None between rounds and for corpora (they are collected again, equal)
+    metrics  of collecting those items
     """
 
     round: int = 0
     step_in_round: int = 0
     step: int = 0
     items: list[Item] | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 class Journal(Protocol):
@@ -60,8 +62,37 @@ class Journal(Protocol):
         ...
 
 
+class Quiet:
+    """A journal that keeps the metrics of each step and says nothing."""
+
+    def __init__(self) -> None:
+        self.metrics: list[dict[str, float]] = []
+
+    def collected(self, round: int, collected: Collected) -> None:
+        """Rounds are not kept."""
+
+    def stepped(self, position: Position, num_steps: int, seconds: float, metrics: dict[str, float]) -> None:
+        """Keeps the metrics."""
+        self.metrics.append(metrics)
+
+    def checkpoint(self, position: Position) -> None:
+        """Nothing is saved."""
+
+    def event(self, kind: str, message: str) -> None:
+        """Events are not kept."""
+
+    def sampling(self, round: int) -> None:
+        """Sampling is not shown."""
+
+
 def train(
-    learner: Learner, source: Source, settings: StageSettings, journal: Journal, *, seed: int, start: Position | None = None
+    learner: Learner,
+    source: Source,
+    settings: StageSettings,
+    journal: Journal | None = None,
+    *,
+    seed: int = 0,
+    start: Position | None = None,
 ) -> Position:
     """Runs a stage from `start` to its end, which it returns.
 
@@ -69,20 +100,21 @@ def train(
     what its parts raise; whatever was checkpointed stays good.
     """
     start = start or Position()
+    journal = journal or Quiet()
     step = start.step
     for round in range(start.round, settings.rounds):
-        items, metrics = _round_items(learner, source, settings, journal, round, start)
+        items, metrics, is_sampled = _round_items(learner, source, settings, journal, round, start)
         batches = list(_batches(items, settings, seed, round))
         first = start.step_in_round if round == start.round else 0
-        resumable = items if len(batches) > 1 and metrics is not None else None
+        kept = items if is_sampled and len(batches) > 1 else None
         for index in range(first, len(batches)):
             began = time.monotonic()
             statistics = learner.accumulate(batches[index])
             statistics |= learner.step((round + index / len(batches)) / settings.rounds)
             step += 1
-            position = Position(round=round, step_in_round=index + 1, step=step, items=resumable)
+            position = Position(round=round, step_in_round=index + 1, step=step, items=kept, metrics=metrics)
             total = step + math.ceil(len(batches) * (settings.rounds - round) - index - 1)
-            journal.stepped(position, total, time.monotonic() - began, (metrics or {}) | statistics)
+            journal.stepped(position, total, time.monotonic() - began, metrics | statistics)
             if index + 1 < len(batches) and step % settings.checkpoint_steps == 0:
                 journal.checkpoint(position)
         source.load(learner.publish())
@@ -93,10 +125,10 @@ def train(
 
 def _round_items(
     learner: Learner, source: Source, settings: StageSettings, journal: Journal, round: int, start: Position
-) -> tuple[list[Item], dict[str, float] | None]:
-    """The items of a round and its metrics; kept items when a round goes on, with no metrics."""
+) -> tuple[list[Item], dict[str, float], bool]:
+    """The items of a round, its metrics, and whether they were sampled; what was kept when a round goes on."""
     if round == start.round and start.items is not None:
-        return start.items, {}
+        return start.items, dict(start.metrics), True
     collected = source.collect(round, journal.sampling(round))
     if collected.groups:
         journal.collected(round, collected)
@@ -105,7 +137,7 @@ def _round_items(
     items = collected.items
     if "proximal_logprobs" in learner.needs and _num_batches(len(items), settings) > 1:
         items = learner.with_proximal(items)
-    return items, collected.metrics if collected.groups else None
+    return items, collected.metrics, bool(collected.groups)
 
 
 def _num_batches(num_items: int, settings: StageSettings) -> int:
@@ -116,6 +148,10 @@ def _batches(items: Seq[Item], settings: StageSettings, seed: int, round: int) -
     """Batches of an epoch after another, each epoch in its own seeded order; items of one step stay in that order."""
     size = settings.batch_size or max(len(items), 1)
     for epoch in range(settings.epochs):
-        order = permutation(len(items), seed, round, epoch) if size < len(items) or settings.epochs > 1 else range(len(items))
+        order = (
+            permutation(len(items), seed, round, epoch)
+            if size < len(items) or settings.epochs > 1
+            else range(len(items))
+        )
         for start in range(0, len(items), size):
             yield [items[int(i)] for i in order[start : start + size]]

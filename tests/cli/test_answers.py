@@ -47,7 +47,7 @@ def test_settings_are_bound_as_in_a_recipe() -> None:
     assert json.loads(result.stdout)["outcome"] == "correct"
     wrong = grade("market=x", "--gold", "4", "--prediction", "4")
     assert wrong.exit_code == 2 and "numeric.market" in wrong.stderr and "Did you mean marker?" in wrong.stderr
-    loose = grade("relative_tolerance=0.5", "--gold", "4", "--prediction", "5")
+    loose = grade("relative_tolerance=0.1", "--gold", "4.2", "--prediction", "4.3")
     assert json.loads(loose.stdout)["outcome"] == "correct"
 
 

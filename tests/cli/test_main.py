@@ -47,10 +47,8 @@ def test_each_command_explains_itself(command: str) -> None:
 
 def test_help_needs_no_heavy_package() -> None:
     """What makes `lydian --help` fast: none of these is imported until a command runs."""
-    code = (
-        "import sys, lydian.cli.main\n"
-        "print([name for name in ('torch', 'transformers', 'pydantic', 'rich', 'numpy', 'pyarrow') if name in sys.modules])"
-    )
+    heavy = ("torch", "transformers", "pydantic", "rich", "numpy", "pyarrow")
+    code = f"import sys, lydian.cli.main; print([name for name in {heavy} if name in sys.modules])"
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
     assert done.stdout.strip() == "[]"

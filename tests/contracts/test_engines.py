@@ -111,7 +111,7 @@ def test_greedy_takes_the_likeliest_token(engine: str):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_stop_tokens_stop_strings_and_length(engine: str):
-    """A completion ends at its first stop token, which is part of it, or where a stop string appears, or at the limit."""
+    """A completion ends at its first stop token, which is part of it, or where a stop string appears, or is cut."""
     seen = set()
     for group in ENGINES[engine]("llama").generate(requests(Sampling(temperature=1.5, max_tokens=60), num_samples=8)):
         for completion in group:

@@ -106,9 +106,7 @@ def test_equal_and_nested_sequences():
     assert forest.tokens.tolist() == [[5, 6, 7]]
     assert len(forest.sites.target) == 5
     # Each sequence weighs 1/3: a and b 1/6 a token, c 1/3 on its one token.
-    by_sequence = {
-        forest.sequence_ids[k]: forest.sites.weight[forest.sites.sequence == k].tolist() for k in range(3)
-    }
+    by_sequence = {forest.sequence_ids[k]: forest.sites.weight[forest.sites.sequence == k].tolist() for k in range(3)}
     assert by_sequence == {
         "a": pytest.approx([1 / 6] * 2),
         "b": pytest.approx([1 / 6] * 2),
@@ -117,7 +115,7 @@ def test_equal_and_nested_sequences():
 
 
 def test_normalisers_by_hand():
-    """Lengths 1 and 3. token mean 1/4; sequence mean 1/(2·1) and 1/(2·3); constant 10: 1/(2·10); as one pair: 1/(1·4)."""
+    """Lengths 1 and 3. token mean 1/4; sequence mean 1/(2·1) and 1/(2·3); constant 10: 1/(2·10); as a pair: 1/4."""
     a, b = seq("a", (5,), (6,)), seq("b", (5,), (7, 8, 9))
     assert site_weights([a, b], "token_mean") == {"a": 1 / 4, "b": 1 / 4}
     assert site_weights([a, b], "sequence_mean") == {"a": 1 / 2, "b": 1 / 6}
@@ -161,7 +159,9 @@ def test_large_group_is_split_and_budgets_hold():
 def test_rows_are_filled():
     """First fit decreasing wastes little: 40 random trees in rows of 64 leave less than a tenth empty."""
     rng = random.Random(0)
-    items = [seq(str(k), (2, 3), tuple(rng.randrange(4, 90) for _ in range(rng.randrange(3, 30))), str(k)) for k in range(40)]
+    items = [
+        seq(str(k), (2, 3), tuple(rng.randrange(4, 90) for _ in range(rng.randrange(3, 30))), str(k)) for k in range(40)
+    ]
     forests = plant(items, site_weights(items, "token_mean"), row_tokens=64, batch_tokens=256)
     assert sum(len(s.tokens) for s in items) / sum(f.num_tokens for f in forests) > 0.9
 

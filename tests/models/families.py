@@ -43,9 +43,7 @@ FAMILIES: dict[str, Callable[[], PreTrainedModel]] = {
     ),
     "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**_SHAPE, head_dim=8)),
     "mistral_sliding": lambda: MistralForCausalLM(MistralConfig(**_SHAPE, sliding_window=4)),
-    "gemma3": lambda: Gemma3ForCausalLM(
-        Gemma3TextConfig(**_SHAPE, head_dim=8, sliding_window=4, layer_types=_SLIDES)
-    ),
+    "gemma3": lambda: Gemma3ForCausalLM(Gemma3TextConfig(**_SHAPE, head_dim=8, sliding_window=4, layer_types=_SLIDES)),
     "gpt2": lambda: GPT2LMHeadModel(
         GPT2Config(
             **_IDS,

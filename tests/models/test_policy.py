@@ -59,7 +59,10 @@ def test_logprobs_and_gradients_equal_the_plain_path(family: str, layout: Layout
         for k, sequence_id in enumerate(forest.sequence_ids):
             sequence = next(s for s in sequences if s.id == sequence_id)
             torch.testing.assert_close(
-                logprobs[forest.sites.sequence == k].detach(), plain_logprobs(model, sequence).detach(), atol=2e-5, rtol=0
+                logprobs[forest.sites.sequence == k].detach(),
+                plain_logprobs(model, sequence).detach(),
+                atol=2e-5,
+                rtol=0,
             )
     for name, parameter in model.named_parameters():
         scale = expected[name].abs().max().clamp(min=1e-6)
@@ -88,7 +91,9 @@ def test_temperature_divides_the_logits():
     """At temperature T the policy is softmax(logits / T), computed here from transformers' logits."""
     model = make("llama")
     sequence = group_of_answers()[0]
-    cooled = Sequence(**{name: getattr(sequence, name) for name in ("id", "group", "tokens", "trained")}, temperature=0.5)
+    cooled = Sequence(
+        **{name: getattr(sequence, name) for name in ("id", "group", "tokens", "trained")}, temperature=0.5
+    )
     (forest,) = forests_of([cooled], "shared")
     logprobs, entropy = Policy(model).logprobs(forest)
     logits = model(torch.tensor([sequence.tokens])).logits[0, :-1][torch.tensor(sequence.trained[1:])] / 0.5

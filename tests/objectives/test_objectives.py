@@ -144,13 +144,15 @@ LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
     "nll": lambda x: nll(x).loss,
     "reinforce": lambda x: reinforce(x, torch.linspace(-1, 1, 4, dtype=torch.float64)).loss,
     "clip": lambda x: clip(x, _doubles(4) + 0.05, torch.linspace(-1, 1, 4, dtype=torch.float64)).loss,
-    "dpo": lambda x: dpo(
-        x,
-        _doubles(4).flip(0),
-        torch.tensor([0, 0, 1, 1]),
-        torch.zeros(2, dtype=torch.float64),
-        torch.tensor([1.0, 0.0], dtype=torch.float64),
-    ).loss,
+    "dpo": lambda x: (
+        dpo(
+            x,
+            _doubles(4).flip(0),
+            torch.tensor([0, 0, 1, 1]),
+            torch.zeros(2, dtype=torch.float64),
+            torch.tensor([1.0, 0.0], dtype=torch.float64),
+        ).loss
+    ),
     "k2": lambda x: k2(x, _doubles(4).flip(0)),
     "k3": lambda x: k3(x, _doubles(4).flip(0)),
 }

@@ -215,10 +215,11 @@ def test_no_trained_token_is_an_error_with_the_text():
     [
         CHATML.replace("{{ m.content }}<|im_end|>", "{{ m.content }}"),
         CHATML.replace("<|im_end|>\n{% endfor %}", "{% if m.role == 'user' %}<|im_end|>{% endif %}\n{% endfor %}"),
+        CHATML.replace("<|im_end|>\n{% endfor %}", "{% if loop.index0 != 1 %}<|im_end|>{% endif %}\n{% endfor %}"),
         MARKERS.replace("<|im_end|>{% endgeneration %}", "{% endgeneration %}"),
         MARKERS.replace("<|im_end|>{% endgeneration %}", "{% endgeneration %} and so on<|im_end|>"),
     ],
-    ids=["nowhere", "only after users", "markers, only after users", "markers, apart"],
+    ids=["nowhere", "only after users", "not after the first", "markers, only after users", "markers, apart"],
 )
 @pytest.mark.parametrize("num_turns", [1, 2])
 def test_a_reply_without_a_stop_token_is_refused(source, num_turns):

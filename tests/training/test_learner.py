@@ -167,7 +167,9 @@ def test_zero_advantage_sequences_stand_in_the_denominator_and_cost_nothing():
     for i, s in enumerate(items):
         assert isinstance(s, Sequence)
         zero = {"advantage": (0.0,) * len(s.tokens)}
-        silent.append(s if i % 2 else Sequence(id=s.id, group=s.group, tokens=s.tokens, trained=s.trained, streams=zero))
+        silent.append(
+            s if i % 2 else Sequence(id=s.id, group=s.group, tokens=s.tokens, trained=s.trained, streams=zero)
+        )
     skipping, computing = learner(reinforce, "sequence_mean"), learner(reinforce, "sequence_mean")
     computing._has_signal = lambda item: True  # type: ignore[method-assign]
     a, b = skipping.accumulate(silent), computing.accumulate(silent)

@@ -1,0 +1,85 @@
+"""The dry run: every shipped recipe passes it, and it finds what would stop a run, all at once."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from lydian.models.load import named_folder
+from lydian.recipes.check import check_recipe
+from lydian.recipes.layers import shipped_names
+from lydian.recipes.load import load_recipe
+
+needs_tiny = pytest.mark.skipif(not named_folder("tiny").is_dir(), reason="the bundled model `tiny` is not there")
+
+QUICK = "mawps_smollm2"
+"""Checked every time: chat template, adapter, composed verifier, all three kinds of stage. The others are slow."""
+
+
+@pytest.fixture(autouse=True)
+def no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Files of data are not there, wherever the tests run; one test puts some there."""
+    monkeypatch.setenv("LYDIAN_DATA", str(tmp_path / "nowhere"))
+
+
+def checked(name: str | Path, *overrides: str) -> tuple[list[str], str]:
+    """What went wrong, and what was said."""
+    said = io.StringIO()
+    problems = check_recipe(load_recipe(name, overrides), Console(file=said, width=200))
+    return problems, said.getvalue()
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_shipped_recipes_bind(name: str):
+    recipe = load_recipe(name)
+    assert recipe.name == name and recipe.description and recipe.expect and recipe.stages
+
+
+@needs_tiny
+@pytest.mark.parametrize(
+    "name", [n if n == QUICK else pytest.param(n, marks=pytest.mark.slow) for n in shipped_names()]
+)
+def test_shipped_recipes_run_two_steps_of_each_stage(name: str):
+    """Every stage does take its two steps: the dry run rewards something that the tiny model can do."""
+    problems, said = checked(name)
+    assert problems == []
+    stages = load_recipe(name).stages
+    assert [line for line in said.splitlines() if line.startswith("stage")] == [
+        f"stage {stage.name}: 2 optimiser steps done" for stage in stages
+    ]
+    assert "generated rows stand in" in said or name in ("quickstart", "tiny_base")
+
+
+@needs_tiny
+def test_all_that_goes_wrong_is_told_at_once():
+    """A GRPO stage that samples from a truncated distribution, and an SFT stage with a broken learning rate, are found
+    in one go; the stage between them is fine."""
+    problems, said = checked(
+        "quickstart", "stages.grpo.sampling.top_p=0.9", "stages.sft.optimiser.learning_rate=1e38", "stages.sft.epochs=3"
+    )
+    assert len(problems) == 2
+    assert problems[0].startswith("stage sft:") and "gradient" in problems[0]
+    assert problems[1].startswith("stage grpo:") and "top_p 0.9" in problems[1]
+    assert "stage expert_iteration: 2 optimiser steps done" in said
+
+
+@needs_tiny
+def test_a_verifier_that_cannot_read_the_gold_answers_is_found():
+    """`choice` wants a letter; the answers are numbers."""
+    problems, _ = checked("quickstart", 'stages.expert_iteration.verifier={ name = "choice" }')
+    assert len(problems) == 1 and problems[0].startswith("stage expert_iteration:") and "choice" in problems[0]
+
+
+@needs_tiny
+def test_data_that_is_there_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A damaged row of a file that is there is found, with its line."""
+    folder = tmp_path / "gsm8k"
+    folder.mkdir()
+    (folder / "train.jsonl").write_text('{"question": "2 + 2?", "answer": "2+2=4 #### 4"}\n{"question": "3 + 3?"}\n')
+    monkeypatch.setenv("LYDIAN_DATA", str(tmp_path))
+    problems, said = checked("mawps_smollm2")
+    assert len(problems) == 1 and problems[0].startswith("stage sft:") and "train.jsonl:2" in problems[0]
+    assert "data.heldout: not there" in said and "data.demonstrations" not in said

@@ -1,0 +1,124 @@
+"""Every row of the table trains: three steps on a tiny model, with the real engine, credit and learner."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import pytest
+
+from lydian.data.forest import Item
+from lydian.data.trajectory import Sampling
+from lydian.errors import RecipeError
+from lydian.models.policy import Policy
+from lydian.recipes.bind import ErrorList, bind, bind_dataclass
+from lydian.training.algorithms import ALGORITHMS, Algorithm, StageSettings
+from lydian.training.collect import Corpus, Rollouts, Source
+from lydian.training.credit import assign_advantages, select_correct
+from lydian.training.learner import Learner, required_names
+from lydian.training.loop import Quiet, train
+from lydian.verifiers import make_verifier
+from tests.training.toys import Letters, engine, llama, pair, problem, sequence
+
+STAGE_TABLES = ("objective", "advantage", "sampling")
+
+
+def corpus(algorithm: Algorithm) -> list[Item]:
+    if algorithm.data == "preferences":
+        return [pair(k, letter, "ab", "cde") for k, letter in enumerate("fghi")]
+    return [sequence(letter, "abc") for letter in "fghi"]
+
+
+def source(algorithm: Algorithm, settings: StageSettings) -> Source:
+    if algorithm.data != "problems":
+        return Corpus(corpus(algorithm))
+    to_sequences = (
+        functools.partial(assign_advantages, advantage=algorithm.advantage)
+        if algorithm.advantage
+        else functools.partial(select_correct, keep_per_problem=settings.keep_per_problem)
+    )
+    return Rollouts(
+        engine=engine(),
+        template=Letters(),
+        verifier=make_verifier("pattern", pattern="[a-f]"),  # about half of all random replies have one of these
+        problems=[problem(letter) for letter in "fghi"],
+        sampling=Sampling(max_tokens=4),
+        num_samples=settings.num_samples,
+        problems_per_round=0,
+        to_sequences=to_sequences,
+        seed=0,
+    )
+
+
+def settings_of(algorithm: Algorithm) -> StageSettings:
+    """The row's own defaults, for three rounds of one step."""
+    table = {key: value for key, value in algorithm.defaults.items() if key not in STAGE_TABLES}
+    errors = ErrorList(algorithm.name)
+    settings = bind_dataclass(
+        StageSettings,
+        table | {"rounds": 3, "problems_per_round": 0, "batch_size": 0, "num_samples": 4},
+        where=algorithm.name,
+        errors=errors,
+    )
+    errors.raise_if_any()
+    assert settings is not None
+    return settings
+
+
+def learner(algorithm: Algorithm, settings: StageSettings) -> Learner:
+    errors = ErrorList(algorithm.name)
+    bound = bind(algorithm.objective, algorithm.defaults.get("objective", {}), where="objective", errors=errors)
+    errors.raise_if_any()
+    is_constant = settings.normaliser == "constant" and settings.constant is None
+    return Learner(
+        Policy(llama()),
+        objective=functools.partial(algorithm.objective, **bound or {}),
+        normaliser=settings.normaliser,
+        constant=4.0 if is_constant else settings.constant,  # as a run does: the sampling's max_tokens
+        optimiser=settings.optimiser,
+    )
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_three_steps_of_each_row(name: str):
+    """Weights move, every number is finite, and what the objective asks for is there."""
+    algorithm = ALGORITHMS[name]
+    settings = settings_of(algorithm)
+    trainer, journal = learner(algorithm, settings), Quiet()
+    before = trainer.weights().digest
+    train(trainer, source(algorithm, settings), settings, journal, seed=0)
+    assert trainer.weights().digest != before
+    assert len(journal.metrics) == 3
+    assert all(math.isfinite(value) for metrics in journal.metrics for value in metrics.values())
+    assert any(metrics["gradient_norm"] > 0 for metrics in journal.metrics)
+    assert all("entropy" in metrics for metrics in journal.metrics if metrics["gradient_norm"] > 0)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_rows_are_consistent(name: str):
+    """The key is the name; advantages come with problems; what the objective needs is what such data can provide."""
+    algorithm = ALGORITHMS[name]
+    assert algorithm.name == name and algorithm.summary
+    assert algorithm.advantage is None or algorithm.data == "problems"
+    provided = {"logprobs", "entropy", "sequence", "reference_logprobs", "proximal_logprobs"}
+    if algorithm.advantage is not None:
+        provided |= {"advantage", "behaviour_logprobs"}
+    if algorithm.data == "preferences":
+        provided |= {"pair", "is_chosen"}
+    assert set(required_names(algorithm.objective)) <= provided
+
+
+def test_normalisers_are_those_of_the_papers():
+    found = {name: settings_of(row).normaliser for name, row in ALGORITHMS.items()}
+    assert found["grpo"] == "sequence_mean"
+    assert found["dr_grpo"] == found["rloo"] == "constant"
+    assert found["dapo"] == found["sft"] == "token_mean"
+    assert found["dpo"] == "pair_mean"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"rounds": 0}, {"epochs": 0}, {"batch_size": -1}, {"num_samples": 0}, {"checkpoint_steps": 0}]
+)
+def test_settings_out_of_range_are_refused_by_name(wrong: dict[str, int]):
+    with pytest.raises(RecipeError, match=next(iter(wrong))):
+        StageSettings(**wrong)
