@@ -44,6 +44,7 @@ def test_no_letter_or_several_are_unparsed(text: str) -> None:
 def test_several_letters_are_compared_as_a_set() -> None:
     assert outcome("ABC", "Answer: C, A and B") is Outcome.CORRECT
     assert outcome("ABC", "Answer: A, B") is Outcome.WRONG
+    assert outcome("AB", "Answer: A or B") is Outcome.UNPARSED  # alternatives, not both
 
 
 def test_cut_off_without_a_mark_is_truncated() -> None:
