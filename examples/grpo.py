@@ -36,11 +36,12 @@ CLIP_LOW = CLIP_HIGH = 0.2
 
 @torch.no_grad()
 def sample(model: PreTrainedModel, prompts: list[Ids], num_samples: int, max_tokens: int, stop: int) -> list[list[Ids]]:
-    """Completions of each prompt, drawn from the full distribution (generate has top_k = 50 unless told otherwise)."""
+    """Completions of each prompt, drawn from the full distribution (generate keeps the top 50 unless told not to)."""
     tokens = pad_sequence([torch.tensor(p) for p in prompts], batch_first=True, padding_side="left")
     attended = pad_sequence([torch.ones(len(p), dtype=int) for p in prompts], batch_first=True, padding_side="left")
-    limits = {"num_return_sequences": num_samples, "max_new_tokens": max_tokens, "eos_token_id": stop}
-    drawn = model.generate(tokens, attention_mask=attended, do_sample=True, top_k=0, pad_token_id=stop, **limits)
+    settings = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "num_return_sequences": num_samples}
+    settings |= {"max_new_tokens": max_tokens, "eos_token_id": stop, "pad_token_id": stop}
+    drawn = model.generate(tokens, attention_mask=attended, **settings)
     replies = [tuple(c[: c.index(stop) + 1] if stop in c else c) for c in drawn[:, tokens.shape[1] :].tolist()]
     return [replies[start : start + num_samples] for start in range(0, len(replies), num_samples)]
 
@@ -92,7 +93,7 @@ def main() -> None:
     loaded = load_model("tiny")
     template = make_template("plain", loaded.tokenizer, prompt="{question}\nSteps:")
     verifier = make_verifier("gsm8k", marker="####")
-    problems = arithmetic_problems(num=1000, split="train")
+    problems = arithmetic_problems(num=1000, split="train", min_level=1, max_level=2)
     stop = loaded.tokenizer.eos_token_id
 
     def reward(problem: Problem, completion: Ids) -> float:
@@ -102,12 +103,12 @@ def main() -> None:
     def collect(round: int) -> list[Group]:
         chosen = problems[16 * round : 16 * (round + 1)]
         prompts = [template.encode_prompt(problem.messages) for problem in chosen]
-        sampled = sample(loaded.model, prompts, num_samples=8, max_tokens=80, stop=stop)
+        sampled = sample(loaded.model, prompts, num_samples=8, max_tokens=40, stop=stop)
         rewards = [[reward(p, c) for c in completions] for p, completions in zip(chosen, sampled, strict=True)]
         print(f"round {round:2}: {sum(map(sum, rewards)):.0f} of 128 samples correct")
         return list(zip(prompts, sampled, rewards, strict=True))
 
-    for metrics in train(loaded.model, collect, rounds=15, rate=3e-4, temperature=1.0):
+    for metrics in train(loaded.model, collect, rounds=16, rate=1e-4, temperature=1.0):
         print(f"          gradient norm {metrics['gradient_norm']:.3f}")
 
 

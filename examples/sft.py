@@ -77,9 +77,9 @@ def main() -> None:
         return -logprobs[is_reply].mean().item()
 
     rows, heldout = rows_of("train", 256), rows_of("heldout", 64)
-    batches = [rows[start : start + 32] for start in range(0, len(rows), 32)] * 2
+    batches = [rows[start : start + 16] for start in range(0, len(rows), 16)]
     print(f"held-out loss before: {heldout_loss():.4f} nats a token")
-    for step, metrics in enumerate(train(loaded.model, batches, peak_rate=5e-4)):
+    for step, metrics in enumerate(train(loaded.model, batches, peak_rate=1e-4)):
         print(f"step {step:2}: loss {metrics['loss']:.4f}, gradient norm {metrics['gradient_norm']:.2f}")
     print(f"held-out loss after: {heldout_loss():.4f} nats a token")
 

@@ -53,6 +53,7 @@ def tiny_untrained(seed: int = 0) -> tuple[LlamaForCausalLM, PreTrainedTokenizer
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
+        license="apache-2.0",
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -52,8 +53,10 @@ class RunJournal:
     save: Callable[[Position], None]
 
     def collected(self, round: int, collected: Collected) -> None:
-        """Stores the round's samples with their verdicts and advantages."""
+        """Stores the round's samples with their verdicts and advantages, and counts for each problem."""
         self.run.write_rollouts(stage=self.stage, round=round, rows=_rows(collected, self.template))
+        counts = self.run.rollouts_path(self.stage, round).with_suffix(".counts.json")
+        self.run.write_json(str(counts.relative_to(self.run.path)), _counts(collected))
 
     def stepped(self, position: Position, num_steps: int, seconds: float, metrics: dict[str, float]) -> None:
         """Stores the step's metrics and shows the ones that people watch."""
@@ -77,6 +80,19 @@ class RunJournal:
     def sampling(self, round: int) -> Progress:
         """Shows sampling that takes long."""
         return self.ticker.counting(f"{self.stage}  round {round}: sampled")
+
+
+def _counts(collected: Collected) -> dict[str, dict[str, int]]:
+    """For each problem of the round: how many completions were sampled, were correct, and are trained on."""
+    kept = Counter(sequence.group for sequence in sequences_of(collected.items))
+    return {
+        group.problem.id: {
+            "sampled": len(group.members),
+            "correct": group.num_correct,
+            "kept": kept[group.problem.id],
+        }
+        for group in collected.groups
+    }
 
 
 def _rows(collected: Collected, template: Template) -> list[dict[str, object]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
@@ -93,15 +94,18 @@ class Rollouts:
         groups = score(problems, trajectories, self.template, self.verifier)
         items = self.to_sequences(groups)
         metrics = group_metrics(groups) | {"kept": len(items) / (len(problems) * self.num_samples)}
-        return Collected(items=list(items), metrics=metrics | retention(groups, items), groups=groups)
+        if metrics["kept"] < 1:
+            metrics |= retention(groups, items)
+        return Collected(items=list(items), metrics=metrics, groups=groups)
 
     def problems_of(self, round: int) -> list[Problem]:
         """The problems of a round: a walk through one seeded permutation after another."""
         size = self.problems_per_round or len(self.problems)
-        chosen = []
-        for place in range(round * size, (round + 1) * size):
-            epoch, index = divmod(place, len(self.problems))
-            chosen.append(self.problems[int(permutation(len(self.problems), self.seed, epoch)[index])])
+        num = len(self.problems)
+        chosen: list[Problem] = []
+        for epoch, places in itertools.groupby(range(round * size, (round + 1) * size), lambda place: place // num):
+            order = permutation(num, self.seed, epoch)
+            chosen += [self.problems[int(order[place % num])] for place in places]
         return list({problem.id: problem for problem in chosen}.values())  # an epoch's edge may repeat a problem
 
 

@@ -54,17 +54,30 @@ def test_a_round_without_advantages_makes_no_step():
     assert list(steps) == []
 
 
-def test_sampling_takes_the_full_distribution_and_minds_the_padding():
-    """With all tokens alike likely, 2000 draws reach every one of the 97 (each is missed with probability 1e-9); with
-    the output matrix a hundredfold, a prompt that is padded on the left continues as it does alone."""
-    flat, sharp = make("llama"), make("llama")
-    flat.lm_head.weight.data.zero_()
-    sharp.lm_head.weight.data.mul_(100)
+def test_sampling_takes_the_full_distribution():
+    """With all tokens almost alike likely, 2000 draws reach every one of the 97: each is missed with probability 1e-9.
+    Almost, because among equals a cut to the most likely tokens would keep all."""
+    model = make("llama")
+    model.lm_head.weight.data.mul_(1e-4)
     torch.manual_seed(0)
-    (drawn,) = grpo.sample(flat, [(5, 6, 7)], 2000, 1, STOP)
+    (drawn,) = grpo.sample(model, [(5, 6, 7)], 2000, 1, STOP)
     assert {completion[0] for completion in drawn} == set(range(VOCABULARY))
-    prompts = [(5, 6, 7, 8, 9, 10), (11, 12)]
-    together = grpo.sample(sharp, prompts, 2, 5, STOP)
-    for prompt, completions in zip(prompts, together, strict=True):
-        assert completions == grpo.sample(sharp, [prompt], 2, 5, STOP)[0]
-        assert all(STOP not in completion[:-1] for completion in completions)
+
+
+def test_padding_does_not_change_a_sample():
+    """With logits a hundredfold there is no chance left: each prompt continues among longer ones as it does alone."""
+    model = make("llama")
+    model.lm_head.weight.data.mul_(100)
+    rng = random.Random(0)
+    prompts = [ids(rng, 1 + k) for k in range(8)]
+    together = grpo.sample(model, prompts, 2, 5, STOP)
+    assert together == [grpo.sample(model, [prompt], 2, 5, STOP)[0] for prompt in prompts]
+    assert len(set(map(tuple, together))) > 1
+
+
+def test_completions_end_with_the_stop_token(monkeypatch: pytest.MonkeyPatch):
+    """What generate fills up after the stop token is cut away, the token itself kept; the prompt is not part of it."""
+    model = make("llama")
+    drawn = torch.tensor([[0, 5, 8, STOP, STOP], [0, 5, 8, 9, 10], [6, 7, STOP, STOP, STOP], [6, 7, 8, 9, STOP]])
+    monkeypatch.setattr(model, "generate", lambda *args, **settings: drawn)
+    assert grpo.sample(model, [(5,), (6, 7)], 2, 3, STOP) == [[(8, STOP), (8, 9, 10)], [(STOP,), (8, 9, STOP)]]
