@@ -4,8 +4,8 @@
                   keep the correct ones, each once, at most `keep` of one problem (or easy problems would dominate)
                   imitate them:  loss = − Σ_i Σ_t log π(y_it | x_i, y_i<t) / Σ_i |y_i|     over the rows of a step
 
-One AdamW and one cosine schedule with warm-up over all rounds. Equal to the library's row `expert_iteration`, loss by
-loss and weight by weight: tests/examples/test_expert_iteration.py.
+One AdamW and one cosine schedule with warm-up over all rounds. Equal to the library's row `expert_iteration`, which
+only shuffles a round's rows besides: tests/examples/test_expert_iteration.py.
 
     python examples/expert_iteration.py       the bundled tiny model learns from its own right solutions
 """
