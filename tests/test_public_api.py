@@ -26,7 +26,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 @pytest.mark.slow
 def test_the_readme_example_runs_and_gains(capsys: pytest.CaptureFixture[str]):
-    """Load, evaluate, train, evaluate, compare, as printed in the README: fine-tuning must gain, beyond its interval."""
+    """Load, evaluate, train, evaluate, compare, as in the README: fine-tuning must gain beyond its interval."""
     (code,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
     scope: dict[str, object] = {}
     exec(code, scope)
