@@ -6,6 +6,7 @@ import os
 
 from jaxtyping import install_import_hook
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads only wait for each other on models this small
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import pytest
@@ -39,13 +40,18 @@ def requests(sampling: Sampling, num_samples: int = 3) -> list[Request]:
     ]
 
 
+@functools.cache
+def learner_policy(family: str) -> Policy:
+    return Policy(make(family))
+
+
 def learner_logprobs(family: str, request: Request, completion: Completion, temperature: float) -> torch.Tensor:
     tokens = request.prompt + completion.tokens
     trained = (False,) * len(request.prompt) + (True,) * len(completion.tokens)
     sequence = Sequence(id="x", group="x", tokens=tokens, trained=trained, temperature=temperature)
     (forest,) = plant([sequence], site_weights([sequence], "token_mean"))
     with torch.no_grad():
-        return Policy(make(family)).logprobs(forest)[0]
+        return learner_policy(family).logprobs(forest)[0]
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 1.5])
