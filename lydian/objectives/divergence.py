@@ -22,6 +22,7 @@ def ratio_of(log_ratio: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
 def k1(sampler_logprobs: Float[Tensor, " n"], other_logprobs: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
     """log π_sampler − log π_other: unbiased for KL(sampler ‖ other), per token, in nats.
 
+    >>> import torch
     >>> k1(torch.tensor([-1.0]), torch.tensor([-1.5])).tolist()
     [0.5]
     """
@@ -31,6 +32,7 @@ def k1(sampler_logprobs: Float[Tensor, " n"], other_logprobs: Float[Tensor, " n"
 def k2(sampler_logprobs: Float[Tensor, " n"], other_logprobs: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
     """(log π_sampler − log π_other)² / 2.
 
+    >>> import torch
     >>> k2(torch.tensor([-1.0]), torch.tensor([-1.5])).tolist()
     [0.125]
     """
@@ -40,6 +42,7 @@ def k2(sampler_logprobs: Float[Tensor, " n"], other_logprobs: Float[Tensor, " n"
 def k3(sampler_logprobs: Float[Tensor, " n"], other_logprobs: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
     """e^d − 1 − d with d = log π_other − log π_sampler: unbiased and never negative.
 
+    >>> import torch
     >>> round(k3(torch.tensor([-1.0]), torch.tensor([-2.0])).item(), 4)
     0.3679
     """

@@ -136,11 +136,19 @@ def test_summary_is_what_the_evaluations_say(whole: Path):
 def test_every_sample_is_on_disk_with_what_became_of_it(whole: Path):
     """GRPO: 3 rounds of 4 problems × 4 samples, all trained with an advantage. Expert iteration trains the correct ones
     it kept, at most 2 a problem, without one."""
-    grpo = [row for p in sorted((whole / "rollouts" / "03_grpo").iterdir()) for row in rows_of(p)]
+    grpo = [row for p in sorted((whole / "rollouts" / "03_grpo").glob("*.jsonl")) for row in rows_of(p)]
     assert len(grpo) == 48 and all(row["is_trained"] and row["advantage"] is not None for row in grpo)
     assert {row["version"] for row in grpo} == {min(r["version"] for r in grpo) + k for k in range(3)}
-    for path in (whole / "rollouts" / "02_expert_iteration").iterdir():
+    for path in (whole / "rollouts" / "02_expert_iteration").glob("*.jsonl"):
         rows = rows_of(path)
+        counts = json.loads(path.with_suffix(".counts.json").read_text(encoding="utf-8"))
+        for problem_id, count in counts.items():
+            own = [row for row in rows if row["problem_id"] == problem_id]
+            assert count == {
+                "sampled": len(own),
+                "correct": sum(row["outcome"] == "correct" for row in own),
+                "kept": sum(row["is_trained"] for row in own),
+            }
         kept = [row["problem_id"] for row in rows if row["is_trained"]]
         assert kept and max(map(kept.count, kept)) <= 2
         assert all(row["outcome"] == "correct" and row["advantage"] is None for row in rows if row["is_trained"])

@@ -93,7 +93,7 @@ def test_the_same_value_twice_is_one_candidate() -> None:
     ],
 )
 def test_reading_takes_linear_time(piece: str) -> None:
-    """100,000 characters of a repeated piece are read within 2 s of processor time; a quadratic rule takes minutes."""
+    """100,000 characters of a repeated piece are read within 20 s of processor time; a quadratic rule takes minutes."""
     started = time.process_time()
     text = piece * (100_000 // len(piece))
     try:
@@ -102,4 +102,4 @@ def test_reading_takes_linear_time(piece: str) -> None:
         single_number(part, index=-1)
     except NoAnswer:
         pass
-    assert time.process_time() - started < 2
+    assert time.process_time() - started < 20
