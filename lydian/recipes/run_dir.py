@@ -47,7 +47,8 @@ class RunDir:
         Raises RunError if the folder holds anything, cannot be written, or another process holds it.
         """
         _guard(path, lambda: path.mkdir(parents=True, exist_ok=True))
-        others = sorted(entry.name for entry in path.iterdir() if entry.name != LOCK)
+        # A run killed while it was being created leaves its lock and a draft of its recipe: that is still nothing.
+        others = sorted(entry.name for entry in path.iterdir() if entry.name not in (LOCK, ".recipe.json.tmp"))
         if "recipe.json" in others:
             raise RunError(
                 where=str(path),

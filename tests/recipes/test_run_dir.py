@@ -233,3 +233,10 @@ def test_a_damaged_file_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "run.json").write_text(content, encoding="utf-8")
     with pytest.raises(RunError, match=r"run\.json"):
         read_json(tmp_path / "run.json")
+
+
+def test_a_run_killed_while_it_was_created_can_be_begun_again(tmp_path: Path) -> None:
+    (tmp_path / ".recipe.json.tmp").write_text('{"na')
+    (tmp_path / "lock").touch()
+    RunDir.create(tmp_path, {"name": "demo", "stages": []}).close()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["lock", "recipe.json"]
