@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Literal
 
@@ -84,7 +85,10 @@ def add_adapter(model: PreTrainedModel | PeftModel, settings: AdapterSettings) -
         use_rslora=settings.rslora,
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in targeted),  # GPT-2 stores [inputs, outputs]
     )
-    wrapped = get_peft_model(model, config)
+    with warnings.catch_warnings():
+        # PEFT asks for an attribute that transformers has renamed; no user can do anything about that.
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
+        wrapped = get_peft_model(model, config)
     return wrapped.train(model.training)
 
 
