@@ -63,7 +63,7 @@ def train(
         loss = -nn.functional.logsigmoid(beta * differences).sum() / len(batch)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.param_groups[0]["lr"] = learning_rate(step / len(batches), peak_rate)
+        optimiser.param_groups[0]["lr"] = learning_rate((step + 0.5) / len(batches), peak_rate)
         optimiser.step()
         optimiser.zero_grad()
         yield {"loss": loss.item(), "gradient_norm": norm.item()}

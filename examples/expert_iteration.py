@@ -85,7 +85,7 @@ def train(
             loss = -(logprobs * is_sampled).sum() / is_sampled.sum()
             loss.backward()
             norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimiser.param_groups[0]["lr"] = learning_rate((round + index / len(batches)) / rounds, peak_rate)
+            optimiser.param_groups[0]["lr"] = learning_rate((round + (index + 0.5) / len(batches)) / rounds, peak_rate)
             optimiser.step()
             optimiser.zero_grad()
             yield {"loss": loss.item(), "gradient_norm": norm.item()}

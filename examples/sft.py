@@ -53,7 +53,7 @@ def train(model: nn.Module, batches: Sequence[Sequence[Row]], *, peak_rate: floa
         loss = -(logprobs * is_reply).sum() / num_tokens
         loss.backward()
         norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.param_groups[0]["lr"] = learning_rate(step / len(batches), peak_rate)
+        optimiser.param_groups[0]["lr"] = learning_rate((step + 0.5) / len(batches), peak_rate)
         optimiser.step()
         optimiser.zero_grad()
         yield {"loss": loss.item(), "gradient_norm": norm.item()}

@@ -1,4 +1,4 @@
-"""Commands that look and change nothing: show (samples token by token) and explain (every setting of a recipe)."""
+"""Commands that look and change nothing: show (samples token by token), explain (settings, objectives)."""
 
 from __future__ import annotations
 
@@ -35,12 +35,20 @@ def explain(
     overrides: Overrides = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:
-    """Print every setting of a recipe and who set it.
+    """Print every setting of a recipe and who set it; or what an algorithm or objective is.
 
-    For each: value, unit, meaning, and where the value came from.
+    For each setting: value, unit, meaning, and where the value came from. For an algorithm, loss or advantage:
+    equation, symbols, settings, when to use it, traps, source.
     """
+    from lydian.recipes.layers import shipped_names
     from lydian.recipes.load import load_recipe
+    from lydian.recipes.reference import explain_name
 
+    if recipe not in shipped_names():
+        text = explain_name(recipe)
+        if text is not None:
+            typer.echo(text)
+            return
     resolved = load_recipe(recipe, overrides or ())
     rows = [
         {"key": item.key, "value": item.value, "unit": unit_of(item.key), "meaning": item.doc, "from": item.origin}

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from lydian.cli import answers, inspection, runs
+from lydian.cli import answers, drills, inspection, runs
 from lydian.cli.doctor import doctor
 from lydian.errors import InputError, LydianError
 
@@ -83,6 +83,7 @@ for command in (
     answers.grade,
     inspection.show,
     inspection.explain,
+    drills.drill,
     doctor,
 ):
     app.command(name="eval" if command is runs.eval_model else None)(command)

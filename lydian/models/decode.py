@@ -43,7 +43,7 @@ class Decoder:
         self._config = model.config.get_text_config()
         self._layer_kinds = sliding_layers(self._config)
         self._output = model.get_output_embeddings()
-        self.device = self._output.weight.device
+        self.device = model.device
         self._cache = _SlotCache(num_slots, capacity, self.device)
         self._lengths = torch.zeros(num_slots, dtype=torch.long, device=self.device)
         self.num_slots = num_slots
@@ -56,7 +56,7 @@ class Decoder:
         config = model.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        return 2 * config.num_hidden_layers * heads * head_dim * model.get_output_embeddings().weight.element_size()
+        return 2 * config.num_hidden_layers * heads * head_dim * model.dtype.itemsize
 
     @torch.inference_mode()
     def prefill(self, tokens: Seq[int]) -> Prefill:
@@ -106,12 +106,13 @@ class Decoder:
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits [n, vocabulary] in fp32."""
-        return (hidden @ self._output.weight.T).float()
+        logits: Tensor = self._output(hidden)
+        return logits.float()
 
     def _masks(self, lengths: Tensor, width: int) -> Tensor | dict[str, Tensor]:
         index = torch.arange(width, device=self.device)
         is_visible = index[None] <= lengths[:, None]
-        dtype = self._output.weight.dtype
+        dtype = self.model.dtype
         masks = {"full_attention": is_visible}
         window = self._layer_kinds.window
         if window:

@@ -11,10 +11,10 @@ from peft import PeftModel
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from lydian.data.forest import Forest, Layout, plant, site_weights
+from lydian.data.forest import Forest, Layout, Sites, plant, site_weights
 from lydian.data.sequence import Sequence
 from lydian.errors import ModelError
-from lydian.objectives.logprobs import token_logprobs
+from lydian.objectives.logprobs import log_collision, token_logprobs
 
 
 class Policy:
@@ -54,10 +54,23 @@ class Policy:
 
     def logprobs(self, forest: Forest) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
         """log π(target) and entropy in nats at each site, at the temperature that the site was sampled at."""
-        hidden = self.hidden(forest).flatten(0, 1)
-        sites = forest.sites
+        return self.site_logprobs(self.site_hidden(forest), forest.sites)
+
+    def site_hidden(self, forest: Forest) -> Float[Tensor, "n d"]:
+        """The hidden state that predicts each site."""
+        return self.hidden(forest).flatten(0, 1)[forest.sites.source]
+
+    def site_logprobs(
+        self, hidden: Float[Tensor, "n d"], sites: Sites
+    ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+        """log π(target) and entropy in nats from the sites' hidden states."""
         with self._precision():
-            return token_logprobs(hidden[sites.source], self.output.weight, sites.target, sites.temperature)
+            return token_logprobs(hidden, self.output.weight, sites.target, sites.temperature)
+
+    def site_log_collision(self, hidden: Float[Tensor, "n d"], sites: Sites) -> Float[Tensor, " n"]:
+        """log Σ_v π(v)² at each site, constant: how sure the policy is, whatever the target."""
+        with self._precision():
+            return log_collision(hidden, self.output.weight, sites.temperature)
 
     def hidden(self, forest: Forest) -> Float[Tensor, "rows length d"]:
         """Last hidden states of a forest's rows; each token attends to its ancestors and itself only."""

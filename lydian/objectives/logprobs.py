@@ -34,6 +34,30 @@ def token_logprobs(
     return logprobs, entropy
 
 
+@torch.no_grad()
+def log_collision(
+    hidden: Float[Tensor, "n d"],
+    output: Float[Tensor, "v d"],
+    temperature: Float[Tensor, " n"],
+    *,
+    chunk_elements: int = CHUNK_ELEMENTS,
+) -> Float[Tensor, " n"]:
+    """log Σ_v π(v)², the log-probability that two draws of π = softmax(hidden · outputᵀ / temperature) agree. Constant.
+
+    hidden, output, temperature, chunk_elements  as in `token_logprobs`
+
+    >>> log_collision(torch.zeros(1, 2), torch.ones(4, 2), torch.ones(1)).exp().tolist()  # uniform over 4
+    [0.25]
+    """
+    num_rows = max(1, chunk_elements // output.shape[0])
+    parts = [hidden.new_zeros(0, dtype=torch.float32)]
+    for hidden_rows, temperature_rows in _chunks(num_rows, hidden, temperature):
+        logits = _logits(hidden_rows, output, temperature_rows)
+        normaliser = logits.logsumexp(-1)
+        parts.append(logits.mul_(2).logsumexp(-1) - 2 * normaliser)
+    return torch.cat(parts)
+
+
 class _TokenLogprobs(torch.autograd.Function):
     @staticmethod
     def forward(

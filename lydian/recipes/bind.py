@@ -117,7 +117,7 @@ def settings_of(function: Callable[..., Any]) -> list[Setting]:
         defaults = {p.name: p.default for p in settings}
         # Only these annotations are evaluated: those of the data may name things imported for type checking alone.
         annotations = {p.name: p.annotation for p in settings if p.annotation is not REQUIRED}
-        written = function.__init__ if inspect.isclass(function) else function
+        written = inspect.unwrap(function.__init__ if inspect.isclass(function) else function)
         hints = get_type_hints(SimpleNamespace(__annotations__=annotations), getattr(written, "__globals__", {}))
     return [
         Setting(name=name, type=hints.get(name, Any), default=default, doc=docs.get(name, ""))

@@ -26,7 +26,8 @@ from lydian.recipes.recipe import (
     as_json,
 )
 from lydian.text.template import ChatTemplate, PlainTemplate
-from lydian.training.algorithms import ALGORITHMS, Algorithm, StageSettings
+from lydian.training.algorithms import ALGORITHMS, Algorithm
+from lydian.training.settings import StageSettings
 from lydian.verifiers import VERIFIERS
 
 TEMPLATES = {"chat": ChatTemplate, "plain": PlainTemplate}

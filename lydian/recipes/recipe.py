@@ -13,7 +13,7 @@ from typing import Any, Literal
 from lydian.data.trajectory import Sampling
 from lydian.errors import RecipeError
 from lydian.models.adapters import AdapterSettings
-from lydian.training.algorithms import StageSettings
+from lydian.training.settings import StageSettings
 
 Kind = Literal["problems", "conversations", "preferences"]
 TEXTS = ("description", "expect")

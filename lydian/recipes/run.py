@@ -8,11 +8,9 @@ weights in memory at the end of the one before; they are also its reference poli
 
 from __future__ import annotations
 
-import functools
 import resource
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -43,9 +41,9 @@ from lydian.text.encode import encode_items
 from lydian.training.algorithms import ALGORITHMS
 from lydian.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from lydian.training.collect import Corpus, Rollouts, Source, derived_seed
-from lydian.training.credit import assign_advantages, select_correct
 from lydian.training.learner import Learner
 from lydian.training.loop import Position, train
+from lydian.training.stage import make_credit, make_learner
 
 BASE = "base"
 
@@ -134,19 +132,12 @@ class _Run:
         save(end, is_done=True)
 
     def _learner(self, stage: Stage) -> Learner:
-        settings = stage.settings
-        algorithm = ALGORITHMS[stage.algorithm]
-        constant = settings.constant
-        if settings.normaliser == "constant" and constant is None and stage.sampling is not None:
-            constant = float(stage.sampling.max_tokens)
-        return Learner(
+        return make_learner(
             self.policy,
-            objective=functools.partial(algorithm.objective, **stage.objective),
-            normaliser=settings.normaliser,
-            constant=constant,
-            optimiser=settings.optimiser,
-            kl=settings.kl,
-            batching=settings.batching,
+            ALGORITHMS[stage.algorithm],
+            stage.settings,
+            objective=stage.objective,
+            max_tokens=stage.sampling.max_tokens if stage.sampling else None,
             version=self.version,
         )
 
@@ -159,21 +150,18 @@ class _Run:
         verifier = build_verifier(stage.verifier)
         for problem in items:
             verifier.check(problem)
-        if algorithm.advantage is not None:
-            advantage = functools.partial(algorithm.advantage, **stage.advantage)
-            to_sequences: Callable[..., Any] = functools.partial(assign_advantages, advantage=advantage)
-        else:
-            to_sequences = functools.partial(select_correct, keep_per_problem=stage.settings.keep_per_problem)
+        settings = stage.settings
         return Rollouts(
             engine=self.engine,
             template=self.template,
             verifier=verifier,
             problems=items,
             sampling=stage.sampling,
-            num_samples=stage.settings.num_samples,
-            problems_per_round=stage.settings.problems_per_round,
-            to_sequences=to_sequences,
+            num_samples=settings.num_samples,
+            problems_per_round=settings.problems_per_round,
+            credit=make_credit(algorithm, settings, advantage=stage.advantage, max_tokens=stage.sampling.max_tokens),
             seed=derived_seed(stage.sampling.seed, stage.name),
+            most_draws=settings.most_draws,
         )
 
     def _evaluate(self, stage: str, weights: Weights, began: float) -> None:

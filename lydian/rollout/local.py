@@ -16,6 +16,7 @@ from lydian.data.trajectory import Completion, Finish, Sampling
 from lydian.errors import EngineError
 from lydian.models.decode import CausalLM, Decoder, Prefill
 from lydian.models.load import load_model
+from lydian.models.packed import pack_linears
 from lydian.models.weights import Weights
 from lydian.rollout.draw import draw, uniforms
 from lydian.rollout.engine import Progress, Request
@@ -58,6 +59,7 @@ class LocalEngine:
         version: int = 0,
     ) -> None:
         self._model = model.eval().requires_grad_(False)
+        self._packed = pack_linears(model)
         self._parameters = dict(model.named_parameters())
         self._stop_tokens = stop_tokens
         self._decode = decode
@@ -79,7 +81,7 @@ class LocalEngine:
     @torch.no_grad()
     def load(self, weights: Weights) -> None:
         """Copies a published version into the engine's model. Raises EngineError if a parameter is missing."""
-        missing = sorted(self._parameters.keys() - weights.tensors.keys())
+        missing = sorted((self._parameters.keys() | self._packed.keys()) - weights.tensors.keys())
         if missing:
             raise EngineError(
                 where="LocalEngine.load",
@@ -89,6 +91,8 @@ class LocalEngine:
             )
         for name, parameter in self._parameters.items():
             parameter.copy_(weights.tensors[name])
+        for name, layer in self._packed.items():
+            layer.load(weights.tensors[name])
         self._version = weights.version
 
     def generate(self, requests: Seq[Request], progress: Progress | None = None) -> list[list[Completion]]:

@@ -35,7 +35,7 @@ def encode_items(items: Seq[Conversation | Preference], template: Template) -> l
                 group=item.id,
                 tokens=reply.tokens,
                 trained=reply.trained,
-                facts={"pair": float(index), "is_chosen": float(name == "chosen")},
+                facts={"pair": float(index)} | dict.fromkeys(("is_chosen", "is_desirable"), float(name == "chosen")),
             )
             for name, reply in zip(("chosen", "rejected"), encode_preference(item, template), strict=True)
         )

@@ -1,29 +1,172 @@
-"""From judged groups to sequences to train on: who is trained, with which advantage."""
+"""From judged groups to sequences to train on: who is trained, with which advantage.
+
+Two kinds of credit. `Imitation` keeps correct completions and trains them like given text. `PolicyGradient` first gives
+each completion its reward; when everything it needs is known (the reference's logprobs, for a KL in the reward), it
+turns rewards into advantages.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from lydian.data.sequence import Sequence
-from lydian.data.trajectory import Trajectory
+from lydian.data.trajectory import Finish, Sampling, Trajectory
 from lydian.data.verdict import Group, Scored
 from lydian.errors import RecipeError
+from lydian.objectives.advantage import soft_overlong
+from lydian.training.learner import required_names
+from lydian.training.terms import KLInReward
 
-Advantage = Callable[[Tensor, Tensor], Tensor]
+Advantage = Callable[..., Tensor]
 
 
-def sequence_of(trajectory: Trajectory, *, is_imitated: bool, advantage: float | None = None) -> Sequence:
+class Credit(Protocol):
+    """How a round's groups become sequences to train on.
+
+    needs  names of facts beyond reward and group that must be measured: greedy_reward, rewards
+    """
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """See above."""
+        ...
+
+    def sequences(self, groups: Seq[Group], greedy_rewards: Mapping[str, float]) -> list[Sequence]:
+        """The sequences of a round, with the facts that `assign` reads; greedy rewards by problem id, if needed."""
+        ...
+
+    def assign(self, sequences: Seq[Sequence]) -> list[Sequence]:
+        """The sequences with their advantages, those that are not trained left out."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imitation:
+    """Expert iteration: the correct completions, duplicates removed, at most `keep_per_problem` of each problem.
+
+    Without the cap easy problems would dominate. Among equals the first sampled are kept.
+    Source: Anthony et al. (2017), arXiv:1705.08439; for language models e.g. Singh et al. (2023), arXiv:2312.06585.
+    """
+
+    keep_per_problem: int
+    needs: tuple[str, ...] = ()
+
+    def sequences(self, groups: Seq[Group], greedy_rewards: Mapping[str, float]) -> list[Sequence]:
+        """The kept completions, as text to imitate."""
+        return [
+            sequence_of(member.trajectory, is_imitated=True)
+            for group in groups
+            for member in _distinct_correct(group)[: self.keep_per_problem]
+        ]
+
+    def assign(self, sequences: Seq[Sequence]) -> list[Sequence]:
+        """Nothing to assign: every kept token counts the same."""
+        return list(sequences)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyGradient:
+    """Rewards of completions, turned into one advantage for all tokens of a completion.
+
+    advantage        a function of `lydian.objectives.advantage`; its positional parameters name what it needs
+    kl               penalty in the reward, or None
+    max_tokens       limit on new tokens, for the penalty on overlong completions
+    overlong_buffer  tokens below the limit over which the penalty grows from 0 to 1; 0 for none
+    train_truncated  train completions that hit the limit too; their rewards count in baselines either way
+
+    Members whose verifier failed have no score: they are left out, also of their group's baseline. So is one whose
+    fellows all failed: it has nobody to be compared with.
+    """
+
+    advantage: Advantage
+    kl: KLInReward | None = None
+    max_tokens: int = 0
+    overlong_buffer: int = 0
+    train_truncated: bool = True
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What the advantage asks for beyond reward and group."""
+        return tuple(name for name in required_names(self.advantage) if name not in ("reward", "group"))
+
+    def sequences(self, groups: Seq[Group], greedy_rewards: Mapping[str, float]) -> list[Sequence]:
+        """One sequence for each member that has a score, with the facts reward and is_truncated.
+
+        Raises RecipeError if samples were drawn from a truncated distribution (greedy, top-p, top-k, min-p): the ratio
+        between the learner's policy and the sampler's would then be wrong for every token.
+        """
+        members = [(group, member) for group in groups for member in _comparable(group)]
+        for _, member in members:
+            _require_full_support(member.trajectory.turns[-1].completion.sampling)
+        return [
+            replace(sequence_of(member.trajectory, is_imitated=False), facts=self._facts(group, member, greedy_rewards))
+            for group, member in members
+        ]
+
+    def assign(self, sequences: Seq[Sequence]) -> list[Sequence]:
+        """The sequences with the stream `advantage`. Raises RecipeError if it needs more samples a problem."""
+        if not sequences:
+            return []
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(s.group for s in sequences))}
+        known = {
+            "reward": torch.tensor([self._reward(s) for s in sequences], dtype=torch.float64),
+            "group": torch.tensor([numbers[s.group] for s in sequences]),
+            "rewards": torch.tensor([_parts(s) for s in sequences], dtype=torch.float64),
+        }
+        if "greedy_reward" in self.needs:
+            known["greedy_reward"] = torch.tensor([s.facts["greedy_reward"] for s in sequences], dtype=torch.float64)
+        try:
+            advantages = self.advantage(*(known[name] for name in required_names(self.advantage))).tolist()
+        except ValueError as error:
+            raise RecipeError(
+                where="num_samples, or the advantage's settings",
+                given=str(error),
+                expected="samples to compare, and settings that fit them",
+                fix="Raise num_samples, or correct the setting that is named.",
+            ) from error
+        return [
+            _with_advantage(sequence, advantage)
+            for sequence, advantage in zip(sequences, advantages, strict=True)
+            if self.train_truncated or not sequence.facts["is_truncated"]
+        ]
+
+    def _facts(self, group: Group, member: Scored, greedy_rewards: Mapping[str, float]) -> dict[str, float]:
+        completion = member.trajectory.turns[-1].completion
+        verdict = member.verdict
+        assert verdict.score is not None
+        facts = {"reward": verdict.score, "is_truncated": float(completion.finish is Finish.LENGTH)}
+        if "greedy_reward" in self.needs:
+            facts["greedy_reward"] = greedy_rewards[group.problem.id]
+        if "rewards" in self.needs:
+            parts = verdict.parts or {"score": verdict.score}
+            facts |= {f"part {name}": float(value) for name, value in parts.items()}
+        return facts
+
+    def _reward(self, sequence: Sequence) -> float:
+        reward = sequence.facts["reward"]
+        if self.kl is not None:
+            proximal, reference = (sequence.streams[name] for name in ("proximal_logprobs", "reference_logprobs"))
+            used = itertools.compress(zip(proximal, reference, strict=True), sequence.trained)
+            reward -= self.kl.coef * sum(p - r for p, r in used)
+        if self.overlong_buffer:
+            length = torch.tensor([float(sequence.num_trained)])
+            reward += soft_overlong(length, limit=self.max_tokens, buffer=self.overlong_buffer).item()
+        return reward
+
+
+def sequence_of(trajectory: Trajectory, *, is_imitated: bool) -> Sequence:
     """A trajectory as a sequence: sampled tokens are trained, context never is.
 
     is_imitated  trained like given text, at temperature 1 and without behaviour logprobs; otherwise at the temperature
                  it was sampled at
-    advantage    the same for every sampled token
     """
     tokens: list[int] = []
     trained: list[bool] = []
@@ -33,71 +176,41 @@ def sequence_of(trajectory: Trajectory, *, is_imitated: bool, advantage: float |
         tokens += (*turn.context, *completion.tokens)
         trained += [False] * len(turn.context) + [True] * len(completion.tokens)
         behaviour += (*[0.0] * len(turn.context), *completion.logprobs)
-    streams = {} if is_imitated else {"behaviour_logprobs": tuple(behaviour)}
-    if advantage is not None:
-        streams["advantage"] = tuple(advantage if used else 0.0 for used in trained)
     versions = tuple(itertools.chain.from_iterable(turn.completion.versions for turn in trajectory.turns))
     return Sequence(
         id=f"{trajectory.problem_id}/{trajectory.sample}",
         group=trajectory.problem_id,
         tokens=tuple(tokens),
         trained=tuple(trained),
-        streams=streams,
+        streams={} if is_imitated else {"behaviour_logprobs": tuple(behaviour)},
         temperature=1.0 if is_imitated else trajectory.turns[-1].completion.sampling.temperature,
         versions=versions,
     )
 
 
-def assign_advantages(groups: Seq[Group], advantage: Advantage) -> list[Sequence]:
-    """One sequence for each member that has a score, with its advantage within its group.
-
-    Members whose verifier failed have no score: they are left out, also of their group's baseline. So is one whose
-    fellows all failed: it has nobody to be compared with.
-
-    Raises RecipeError if samples were drawn from a truncated distribution (greedy, top-p, top-k, min-p): the ratio
-    between the learner's policy and the sampler's would then be wrong for every token. Also if the advantage needs
-    more samples a problem than there are.
-    """
-    members = [(g, member) for g, group in enumerate(groups) for member in _comparable(group)]
-    if not members:
-        return []
-    sampling = members[0][1].trajectory.turns[-1].completion.sampling
+def _require_full_support(sampling: Sampling) -> None:
     if sampling.truncates_support:
         raise RecipeError(
             where="sampling",
             given=f"temperature {sampling.temperature}, top_p {sampling.top_p}, top_k {sampling.top_k}, "
             f"min_p {sampling.min_p}",
-            expected="sampling from the full distribution (temperature > 0, nothing truncated) for policy gradients",
+            expected="samples from the full distribution (temperature > 0, nothing truncated) for policy gradients",
             fix="Set top_p = 1, top_k = 0 and min_p = 0 for this stage; evaluation may still truncate.",
         )
-    rewards = torch.tensor([m.verdict.score for _, m in members], dtype=torch.float64)
-    try:
-        advantages = advantage(rewards, torch.tensor([g for g, _ in members])).tolist()
-    except ValueError as error:
-        raise RecipeError(
-            where="num_samples", given=str(error), expected="samples to compare", fix="Raise num_samples."
-        ) from error
-    return [
-        sequence_of(m.trajectory, is_imitated=False, advantage=a) for (_, m), a in zip(members, advantages, strict=True)
-    ]
+
+
+def _with_advantage(sequence: Sequence, advantage: float) -> Sequence:
+    stream = tuple(advantage if used else 0.0 for used in sequence.trained)
+    return replace(sequence, streams={**sequence.streams, "advantage": stream})
+
+
+def _parts(sequence: Sequence) -> list[float]:
+    return [value for name, value in sorted(sequence.facts.items()) if name.startswith("part ")]
 
 
 def _comparable(group: Group) -> list[Scored]:
     scored = [member for member in group.members if member.verdict.score is not None]
     return [] if len(scored) == 1 < len(group.members) else scored
-
-
-def select_correct(groups: Seq[Group], *, keep_per_problem: int) -> list[Sequence]:
-    """Expert iteration: the correct completions, duplicates removed, at most `keep_per_problem` of each problem.
-
-    Without the cap easy problems would dominate. Among equals the first sampled are kept.
-    Source: Anthony et al. (2017), arXiv:1705.08439; for language models e.g. Singh et al. (2023), arXiv:2312.06585.
-    """
-    return [
-        sequence_of(member.trajectory, is_imitated=True)
-        for group in groups
-        for member in _distinct_correct(group)[:keep_per_problem]
-    ]
 
 
 def _distinct_correct(group: Group) -> list[Scored]:

@@ -23,20 +23,14 @@ from lydian.errors import RunError
 from lydian.models.policy import Policy
 from lydian.models.weights import Weights, weights_of
 from lydian.objectives import divergence
+from lydian.objectives.correction import mean_weight
 from lydian.objectives.loss import Loss
 from lydian.training.optim import OptimiserSettings, make_optimiser
+from lydian.training.step_facts import STEP_FACTS, mapped, with_step_facts
+from lydian.training.step_statistics import StepStatistics
+from lydian.training.terms import KL, Correction, EntropyBonus, KLInLoss, KLInReward, correction_weights
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KLInLoss:
-    """A penalty to the loss, coef · k(π, π_reference) per token.
-
-    coef       weight of the penalty
-    estimator  k2: its gradient is that of KL(π ‖ π_reference) on tokens of π; k3: GRPO's choice, never negative
-    """
-
-    coef: float
-    estimator: Literal["k2", "k3"] = "k3"
+Anchor = Literal["recomputed", "behaviour"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +52,12 @@ class Learner:
     objective   a function of `lydian.objectives` with its settings bound; its positional parameters name what it needs
     normaliser  how trained tokens weigh in a step, see `site_weights`
     constant    the constant of the `constant` normaliser
+    kl          penalty for leaving the reference policy, which is the weights in memory now
+    entropy     bonus for entropy
+    correction  weights for tokens that another policy or engine sampled; their product counts
+    anchor      the proximal policy of objectives that clip: `recomputed` with these weights at the round's start
+                (decoupled from the sampler), or `behaviour`, the sampler's own logprobs (the ratio then holds the whole
+                gap, so corrections other than `reject` are measured and not applied)
     """
 
     def __init__(
@@ -68,7 +68,10 @@ class Learner:
         normaliser: Normaliser,
         optimiser: OptimiserSettings,
         constant: float | None = None,
-        kl: KLInLoss | None = None,
+        kl: KL | None = None,
+        entropy: EntropyBonus | None = None,
+        correction: Seq[Correction] = (),
+        anchor: Anchor = "recomputed",
         batching: Batching | None = None,
         version: int = 0,
     ) -> None:
@@ -79,6 +82,10 @@ class Learner:
         self._normaliser: Normaliser = normaliser
         self._constant = constant
         self._kl = kl
+        self._entropy = entropy
+        self._entropy_coef = entropy.coef if entropy else 0.0
+        self._correction = tuple(correction)
+        self._anchor = anchor
         self._batching = batching or Batching()
         self._settings = optimiser
         self._trainable = {name: p for name, p in policy.model.named_parameters() if p.requires_grad}
@@ -94,20 +101,17 @@ class Learner:
         their gradient is zero unless a KL penalty pulls on them.
         """
         weights = site_weights(items, self._normaliser, constant=self._constant)
+        items = self._with_step_facts(items)
         forests = self._plant([item for item in items if self._has_signal(item)], weights)
         references = self._reference_logprobs(forests)
-        totals: dict[str, float] = {}
-        num_sites = 0
+        normaliser = self._correction_normaliser(forests)
+        step = StepStatistics()
         for forest, reference in zip(forests, references, strict=True):
-            logprobs, entropy = self.policy.logprobs(forest)
-            loss, statistics = self._loss(forest, logprobs, entropy, reference)
+            loss, statistics = self._loss(forest, reference, normaliser, step)
             loss.backward()
             self._has_gradient = True
-            totals["loss"] = totals.get("loss", 0.0) + loss.item()
-            num_sites += len(forest.sites.target)
-            for name, values in statistics.items():
-                totals[name] = totals.get(name, 0.0) + values.sum().item()
-        return {name: total if name == "loss" else total / num_sites for name, total in totals.items()}
+            step.add(loss.item(), statistics)
+        return self._finished(step)
 
     def step(self, progress: float) -> dict[str, float]:
         """Applies the accumulated gradient and clears it. `progress` in [0, 1] places the step in the stage's schedule.
@@ -142,9 +146,23 @@ class Learner:
         """The current weights under the version last minted."""
         return weights_of(self.policy.model, self.version)
 
-    def with_proximal(self, items: Seq[Item]) -> list[Item]:
-        """The items with the stream `proximal_logprobs`: log π of the current weights, fixed from now on."""
-        return _with_stream(items, "proximal_logprobs", self._token_logprobs(items))
+    def with_fixed_policies(self, items: Seq[Item], *, num_steps: int) -> list[Item]:
+        """A new round's items with the logprobs that stay fixed while it is trained on, where they are needed.
+
+        proximal_logprobs   log π of the weights as they are now; with a single step the current logprobs are the same,
+                            so no second forward pass is made for them
+        reference_logprobs  of the reference policy, for a KL in the reward
+        """
+        items = list(items)
+        is_folded = isinstance(self._kl, KLInReward)
+        is_clipped = "proximal_logprobs" in self.needs and self._anchor == "recomputed"
+        is_normalised = any(correction.normalise for correction in self._correction)
+        if items and (is_folded or is_normalised or (is_clipped and num_steps > 1)):
+            items = _with_stream(items, "proximal_logprobs", self._token_logprobs(items))
+        if items and is_folded:
+            with self._as_reference():
+                items = _with_stream(items, "reference_logprobs", self._token_logprobs(items))
+        return items
 
     def state(self) -> dict[str, Any]:
         """Everything that a resumed run needs to go on bitwise: weights, moments, reference, version."""
@@ -152,6 +170,7 @@ class Learner:
             "trainable": self._copy_trainable(),
             "optimiser": self._optimiser.state_dict(),
             "reference": self._reference,
+            "entropy_coef": self._entropy_coef,
             "version": self.version,
         }
 
@@ -160,6 +179,7 @@ class Learner:
         load_trainable(self._trainable, state["trainable"])
         self._optimiser.load_state_dict(state["optimiser"])
         self._reference = state["reference"]
+        self._entropy_coef = state["entropy_coef"]
         self.version = state["version"]
 
     def _plant(self, items: Seq[Item], weights: Mapping[str, float]) -> list[Forest]:
@@ -175,16 +195,56 @@ class Learner:
         return [forest.to(self.policy.device) for forest in forests]
 
     def _has_signal(self, item: Item) -> bool:
-        return self._kl is not None or isinstance(item, Pair) or any(item.streams.get("advantage", (1.0,)))
+        is_pulled = isinstance(self._kl, KLInLoss) or self._entropy is not None
+        return is_pulled or isinstance(item, Pair) or any(item.streams.get("advantage", (1.0,)))
+
+    def _with_step_facts(self, items: Seq[Item]) -> Seq[Item]:
+        """The items with what couples a whole step (KTO's KL, AOT's partners, …), where the objective needs it."""
+        names = [name for name in self.needs if name in STEP_FACTS]
+        if not names:
+            return items
+        beta = inspect.signature(self._objective).parameters["beta"].default
+        return with_step_facts(items, names, self._sequence_logprobs, beta=beta)
+
+    def _sequence_logprobs(self, items: Seq[Item]) -> tuple[Tensor, Tensor]:
+        """Σ_t log π and Σ_t log π_reference of each sequence, without gradient."""
+        current = self._token_logprobs(items)
+        with self._as_reference():
+            reference = self._token_logprobs(items)
+        ids = [sequence.id for sequence in sequences_of(items)]
+        sums = [torch.tensor([sum(values[name]) for name in ids]) for values in (current, reference)]
+        return sums[0], sums[1]
 
     def _loss(
-        self, forest: Forest, logprobs: Tensor, entropy: Tensor, reference: Tensor | None
+        self, forest: Forest, reference: Tensor | None, normaliser: float, step: StepStatistics
     ) -> tuple[Tensor, dict[str, Tensor]]:
         sites = forest.sites
+        hidden = self.policy.site_hidden(forest)
+        logprobs, entropy = self.policy.site_logprobs(hidden, sites)
         known = {"logprobs": logprobs, "entropy": entropy, "sequence": sites.sequence, **sites.streams, **forest.facts}
-        known.setdefault("proximal_logprobs", logprobs.detach())  # one step a round: the proximal policy is the current
+        proximal = sites.streams.get("proximal_logprobs", logprobs.detach())  # one step a round: it is the current
+        behaviour = sites.streams.get("behaviour_logprobs")
+        known["proximal_logprobs"] = proximal if self._anchor == "recomputed" or behaviour is None else behaviour
         if reference is not None:
             known["reference_logprobs"] = reference
+        if "log_collision" in self.needs:
+            known["log_collision"] = self.policy.site_log_collision(hidden, sites)
+        self._require(known)
+        per_site, statistics = self._objective(*(known[name] for name in self.needs))
+        statistics = {**statistics, "entropy": entropy.detach()}
+        if behaviour is not None:
+            weight = self._correction_weights(behaviour, proximal, sites.sequence) / normaliser
+            step.add_gap(forest, behaviour, proximal, weight)
+            per_site = per_site * weight if self._correction else per_site
+        if isinstance(self._kl, KLInLoss) and reference is not None:
+            penalty = getattr(divergence, self._kl.estimator)(logprobs, reference)
+            per_site = per_site + self._kl.coef * penalty
+            statistics["kl_reference"] = penalty.detach()
+        if self._entropy is not None:
+            per_site = per_site - self._entropy_coef * entropy
+        return (sites.weight * per_site).sum(), statistics
+
+    def _require(self, known: Mapping[str, Tensor]) -> None:
         missing = [name for name in self.needs if name not in known]
         if missing:
             raise RunError(
@@ -193,19 +253,36 @@ class Learner:
                 expected=f"all of {', '.join(self.needs)}",
                 fix="Use an algorithm whose credit assignment provides them, or add the streams to the sequences.",
             )
-        per_site, statistics = self._objective(*(known[name] for name in self.needs))
-        statistics = {**statistics, "entropy": entropy.detach()}
-        if self._kl is not None and reference is not None:
-            penalty = getattr(divergence, self._kl.estimator)(logprobs, reference)
-            per_site = per_site + self._kl.coef * penalty
-            statistics["kl_reference"] = penalty.detach()
-        behaviour = sites.streams.get("behaviour_logprobs")
-        if behaviour is not None:
-            statistics["behaviour_gap"] = (behaviour - known["proximal_logprobs"]).abs()
-        return (sites.weight * per_site).sum(), statistics
+
+    def _correction_weights(self, behaviour: Tensor, proximal: Tensor, sequence: Tensor) -> Tensor:
+        only_rejects = self._anchor == "behaviour" and "proximal_logprobs" in self.needs
+        return correction_weights(self._correction, behaviour, proximal, sequence, only_rejects=only_rejects)
+
+    def _correction_normaliser(self, forests: Seq[Forest]) -> float:
+        """The mean correction weight over all sites of the step, or 1 where nothing is to be normalised."""
+        if not forests or not any(correction.normalise for correction in self._correction):
+            return 1.0
+        columns = []
+        num_sequences = 0
+        for forest in forests:
+            sequence, streams = forest.sites.sequence, forest.sites.streams
+            weights = self._correction_weights(streams["behaviour_logprobs"], streams["proximal_logprobs"], sequence)
+            columns.append((weights, sequence + num_sequences))
+            num_sequences += len(forest.sequence_ids)
+        weights, sequence = (torch.cat(column) for column in zip(*columns, strict=True))
+        mean = mean_weight(weights, sequence, level=self._correction[0].level)
+        return mean.item() or 1.0  # all rejected: nothing to normalise
+
+    def _finished(self, step: StepStatistics) -> dict[str, float]:
+        """The step's statistics; the entropy bonus follows the entropy that was measured."""
+        statistics = step.summary(self._correction[0] if self._correction else None)
+        if self._entropy is not None and statistics:
+            statistics["entropy_coef"] = self._entropy_coef
+            self._entropy_coef = self._entropy.next_coef(self._entropy_coef, statistics["entropy"])
+        return statistics
 
     def _reference_logprobs(self, forests: list[Forest]) -> list[Tensor] | list[None]:
-        if self._reference is None:
+        if self._reference is None or isinstance(self._kl, KLInReward):
             return [None] * len(forests)
         with self._as_reference(), torch.no_grad():
             return [self.policy.logprobs(forest)[0] for forest in forests]
@@ -238,10 +315,10 @@ class Learner:
         return next(bad, "no single parameter")
 
 
-def required_names(objective: Callable[..., Loss]) -> tuple[str, ...]:
-    """The positional parameters of an objective, settings left out: the data it needs."""
+def required_names(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The positional parameters of an objective or advantage, settings left out: the data it needs."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return tuple(name for name, p in inspect.signature(objective).parameters.items() if p.kind in kinds)
+    return tuple(name for name, p in inspect.signature(function).parameters.items() if p.kind in kinds)
 
 
 @torch.no_grad()
@@ -265,9 +342,4 @@ def _with_stream(items: Seq[Item], name: str, values: Mapping[str, Seq[float]]) 
         stream = tuple(next(trained) if used else 0.0 for used in sequence.trained)
         return replace(sequence, streams={**sequence.streams, name: stream})
 
-    return [
-        widened(item)
-        if isinstance(item, Sequence)
-        else Pair(chosen=widened(item.chosen), rejected=widened(item.rejected))
-        for item in items
-    ]
+    return mapped(items, widened)

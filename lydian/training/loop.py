@@ -1,6 +1,7 @@
 """The one loop: collect a round, fix the proximal policy, walk through it in optimiser steps, publish, load.
 
-    round r:   source.collect ─▶ items ─▶ [proximal logprobs] ─▶ epochs × batches: accumulate, step ─▶ publish ─▶ load
+    round r:  collect ─▶ items ─▶ [proximal, reference logprobs] ─▶ assign advantages
+              ─▶ epochs × batches: accumulate, step ─▶ publish ─▶ load
 
 Supervised fine-tuning is one round over a fixed corpus; expert iteration a few rounds of many steps; on-policy policy
 gradient many rounds of one step. Everything random is a pure function of (seed, round, epoch), so `Position` and the
@@ -13,14 +14,14 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from lydian.data.forest import Item
 from lydian.rollout.engine import Progress
-from lydian.training.algorithms import StageSettings
 from lydian.training.collect import Collected, Source, permutation
 from lydian.training.learner import Learner
+from lydian.training.settings import StageSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +111,7 @@ def train(
         for index in range(first, len(batches)):
             began = time.monotonic()
             statistics = learner.accumulate(batches[index])
-            statistics |= learner.step((round + index / len(batches)) / settings.rounds)
+            statistics |= learner.step((round + (index + 0.5) / len(batches)) / settings.rounds)
             step += 1
             position = Position(round=round, step_in_round=index + 1, step=step, items=kept, metrics=metrics)
             total = step + math.ceil(len(batches) * (settings.rounds - round) - index - 1)
@@ -130,13 +131,12 @@ def _round_items(
     if round == start.round and start.items is not None:
         return start.items, dict(start.metrics), True
     collected = source.collect(round, journal.sampling(round))
+    items = learner.with_fixed_policies(collected.items, num_steps=_num_batches(len(collected.items), settings))
+    items = source.assign(items)
     if collected.groups:
-        journal.collected(round, collected)
-    if not collected.items:
+        journal.collected(round, replace(collected, items=items))
+    if not items:
         journal.event("empty_round", f"Round {round}: nothing to train on (no completion was kept).")
-    items = collected.items
-    if "proximal_logprobs" in learner.needs and _num_batches(len(items), settings) > 1:
-        items = learner.with_proximal(items)
     return items, collected.metrics, bool(collected.groups)
 
 

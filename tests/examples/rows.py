@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,12 +14,12 @@ from lydian.data.trajectory import Finish, Sampling
 from lydian.data.verdict import Outcome, Verdict
 from lydian.models.policy import Policy
 from lydian.rollout.engine import Engine
-from lydian.training.algorithms import ALGORITHMS, StageSettings
+from lydian.training.algorithms import ALGORITHMS
 from lydian.training.collect import Collected, Rollouts, Source
-from lydian.training.credit import assign_advantages, select_correct
-from lydian.training.learner import Learner
 from lydian.training.loop import Quiet, train
 from lydian.training.optim import OptimiserSettings
+from lydian.training.settings import StageSettings
+from lydian.training.stage import make_credit, make_learner
 from lydian.verifiers.verifier import judged
 from tests.models.families import VOCABULARY, make
 
@@ -94,11 +93,6 @@ def rollouts(
     name: str, engine: Engine, problems: Sequence[Problem], settings: StageSettings, sampling: Sampling
 ) -> Rollouts:
     """The source of a row that samples, with the row's credit assignment."""
-    advantage = ALGORITHMS[name].advantage
-    if advantage is None:
-        to_sequences = functools.partial(select_correct, keep_per_problem=settings.keep_per_problem)
-    else:
-        to_sequences = functools.partial(assign_advantages, advantage=advantage)
     return Rollouts(
         engine=engine,
         template=Numbers(),
@@ -107,7 +101,7 @@ def rollouts(
         sampling=sampling,
         num_samples=settings.num_samples,
         problems_per_round=settings.problems_per_round,
-        to_sequences=to_sequences,
+        credit=make_credit(ALGORITHMS[name], settings, max_tokens=sampling.max_tokens),
         seed=0,
     )
 
@@ -115,14 +109,7 @@ def rollouts(
 def run_row(name: str, source: Source, settings: StageSettings) -> tuple[Recorder, PreTrainedModel]:
     """Trains the small Llama with the library."""
     model, journal = make("llama"), Recorder()
-    learner = Learner(
-        Policy(model),
-        objective=ALGORITHMS[name].objective,
-        normaliser=settings.normaliser,
-        constant=settings.constant,
-        optimiser=settings.optimiser,
-        kl=settings.kl,
-    )
+    learner = make_learner(Policy(model), ALGORITHMS[name], settings)
     source.load(learner.weights())
     train(learner, source, settings, journal, seed=0)
     return journal, model

@@ -25,12 +25,12 @@ from lydian.objectives.loss import Loss
 from lydian.objectives.policy_gradient import clip, reinforce
 from lydian.objectives.preference import dpo
 from lydian.rollout.sample import sample
-from lydian.training.algorithms import StageSettings
 from lydian.training.collect import Corpus, Rollouts
-from lydian.training.credit import assign_advantages, select_correct, sequence_of
+from lydian.training.credit import Credit, Imitation, PolicyGradient, sequence_of
 from lydian.training.learner import Learner
 from lydian.training.loop import Quiet, train
 from lydian.training.optim import OptimiserSettings
+from lydian.training.settings import StageSettings
 from lydian.verifiers import make_verifier
 from tests.training.toys import Letters, engine, llama, pair, problem, sequence
 
@@ -91,14 +91,9 @@ def test_broken_sft_does_not(broken: str):
 # ── Policy gradients and expert iteration: the verifier rewards replies with an `a` ─────────────────────────────────
 
 REWARDED = make_verifier("pattern", pattern="a")
-Credit = Callable[[list[Group]], list[Sequence]]
 
 
-def credit(advantage: Callable) -> Credit:
-    return functools.partial(assign_advantages, advantage=advantage)
-
-
-def practise(objective: Callable[..., Loss], to_sequences: Credit, **settings) -> tuple[float, float]:
+def practise(objective: Callable[..., Loss], credit: Credit, **settings) -> tuple[float, float]:
     """The reward of the first round and of the last; 4 problems × 16 replies of at most 4 tokens a round."""
     learner = Learner(
         Policy(llama()), objective=objective, normaliser="token_mean", optimiser=OptimiserSettings(learning_rate=1e-2)
@@ -111,7 +106,7 @@ def practise(objective: Callable[..., Loss], to_sequences: Credit, **settings) -
         sampling=Sampling(max_tokens=4),
         num_samples=16,
         problems_per_round=0,
-        to_sequences=to_sequences,
+        credit=credit,
         seed=0,
     )
     first = source.collect(0).metrics["reward"]
@@ -132,19 +127,19 @@ SEVERAL_STEPS = {"rounds": 12, "epochs": 2, "batch_size": 32}
 
 @pytest.mark.parametrize("advantage", [group_mean, leave_one_out])
 def test_reinforce_learns_to_emit_the_rewarded_token(advantage: Callable):
-    assert is_learned(practise(reinforce, credit(advantage), **ONE_STEP))
+    assert is_learned(practise(reinforce, PolicyGradient(advantage=advantage), **ONE_STEP))
 
 
 def test_grpo_learns_it_with_several_steps_a_round():
-    assert is_learned(practise(clip, credit(group_mean_std), **SEVERAL_STEPS))
+    assert is_learned(practise(clip, PolicyGradient(advantage=group_mean_std), **SEVERAL_STEPS))
 
 
 def test_a_flipped_advantage_does_not():
     def flipped(reward: Tensor, group: Tensor) -> Tensor:
         return -group_mean_std(reward, group)
 
-    assert not is_learned(practise(reinforce, credit(flipped), **ONE_STEP))
-    assert not is_learned(practise(clip, credit(flipped), **SEVERAL_STEPS))
+    assert not is_learned(practise(reinforce, PolicyGradient(advantage=flipped), **ONE_STEP))
+    assert not is_learned(practise(clip, PolicyGradient(advantage=flipped), **SEVERAL_STEPS))
 
 
 def test_a_neighbours_advantage_does_not():
@@ -153,22 +148,23 @@ def test_a_neighbours_advantage_does_not():
     def shifted_by_one(reward: Tensor, group: Tensor) -> Tensor:
         return group_mean_std(reward, group).roll(1)
 
-    assert not is_learned(practise(reinforce, credit(shifted_by_one), **ONE_STEP))
+    assert not is_learned(practise(reinforce, PolicyGradient(advantage=shifted_by_one), **ONE_STEP))
 
 
 IMITATION = {"rounds": 8, "epochs": 4}
 
 
 def test_expert_iteration_learns_it_from_its_own_best():
-    assert is_learned(practise(nll, functools.partial(select_correct, keep_per_problem=8), **IMITATION))
+    assert is_learned(practise(nll, Imitation(keep_per_problem=8), **IMITATION))
 
 
 def test_imitating_what_the_verifier_refused_does_not():
-    def wrong_ones(groups: list[Group]) -> list[Sequence]:
-        members = [m for group in groups for m in group.members if not m.verdict.is_correct]
-        return [sequence_of(m.trajectory, is_imitated=True) for m in members]
+    class WrongOnes(Imitation):
+        def sequences(self, groups: list[Group], greedy_rewards: dict[str, float]) -> list[Sequence]:
+            members = [m for group in groups for m in group.members if not m.verdict.is_correct]
+            return [sequence_of(m.trajectory, is_imitated=True) for m in members]
 
-    assert not is_learned(practise(nll, wrong_ones, **IMITATION))
+    assert not is_learned(practise(nll, WrongOnes(keep_per_problem=8), **IMITATION))
 
 
 # ── Preferences: `ab` over `cd` ─────────────────────────────────────────────────────────────────────────────────────

@@ -14,8 +14,8 @@ from lydian.models.adapters import AdapterSettings
 from lydian.recipes.layers import parse_value
 from lydian.recipes.load import load_recipe
 from lydian.recipes.recipe import Recipe
-from lydian.training.algorithms import StageSettings
-from lydian.training.learner import KLInLoss
+from lydian.training.settings import StageSettings
+from lydian.training.terms import KLInLoss
 
 TEXT = """
 description = "a demonstration"
@@ -103,7 +103,7 @@ def test_algorithm_defaults_lie_under_the_stage_and_over_the_general_ones(tmp_pa
     assert sft.settings.optimiser.learning_rate == 2e-5
     assert (rl.settings.rounds, rl.settings.normaliser) == (3, "sequence_mean")
     assert rl.settings.epochs == StageSettings().epochs
-    assert dict(rl.objective) == {"clip_low": 0.2, "clip_high": 0.28}
+    assert dict(rl.objective) == {"clip_low": 0.2, "clip_high": 0.28, "dual_clip": None}
 
 
 def test_rollout_settings(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_the_digest_is_of_what_changes_numbers(tmp_path: Path) -> None:
         ("stages.rl.rounds='3'", "stages[1].rounds", "a valid integer"),
         ("stages.rl.rounds=0", "stages[1].rounds", "an integer ≥ 1"),
         ("stages.rl.optimiser.learning_rate=-1.0", "stages[1].optimiser.learning_rate", "≥ 0"),
-        ("stages.rl.algorithm=gppo", "stages[1].algorithm", "Did you mean grpo?"),
+        ("stages.rl.algorithm=grpoo", "stages[1].algorithm", "Did you mean grpo?"),
         ("stages.rl.data=tarin", "stages[1].data", "Did you mean train?"),
         ("stages.rl.data=solutions", "stages[1].data", 'data.solutions.kind = "problems"'),
         ("stages.sft.sampling.temperature=1.0", "stages[0].sampling", "sft has no sampling"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 
 import pytest
@@ -12,11 +11,13 @@ from lydian.data.trajectory import Sampling
 from lydian.errors import RecipeError
 from lydian.models.policy import Policy
 from lydian.recipes.bind import ErrorList, bind, bind_dataclass
-from lydian.training.algorithms import ALGORITHMS, Algorithm, StageSettings
+from lydian.training.algorithms import ALGORITHMS, Algorithm
 from lydian.training.collect import Corpus, Rollouts, Source
-from lydian.training.credit import assign_advantages, select_correct
 from lydian.training.learner import Learner, required_names
 from lydian.training.loop import Quiet, train
+from lydian.training.settings import StageSettings
+from lydian.training.stage import make_credit, make_learner
+from lydian.training.step_facts import STEP_FACTS
 from lydian.verifiers import make_verifier
 from tests.training.toys import Letters, engine, llama, pair, problem, sequence
 
@@ -32,11 +33,6 @@ def corpus(algorithm: Algorithm) -> list[Item]:
 def source(algorithm: Algorithm, settings: StageSettings) -> Source:
     if algorithm.data != "problems":
         return Corpus(corpus(algorithm))
-    to_sequences = (
-        functools.partial(assign_advantages, advantage=algorithm.advantage)
-        if algorithm.advantage
-        else functools.partial(select_correct, keep_per_problem=settings.keep_per_problem)
-    )
     return Rollouts(
         engine=engine(),
         template=Letters(),
@@ -45,8 +41,9 @@ def source(algorithm: Algorithm, settings: StageSettings) -> Source:
         sampling=Sampling(max_tokens=4),
         num_samples=settings.num_samples,
         problems_per_round=0,
-        to_sequences=to_sequences,
+        credit=make_credit(algorithm, settings, advantage=bound(algorithm, "advantage"), max_tokens=4),
         seed=0,
+        most_draws=settings.most_draws,
     )
 
 
@@ -66,17 +63,17 @@ def settings_of(algorithm: Algorithm) -> StageSettings:
 
 
 def learner(algorithm: Algorithm, settings: StageSettings) -> Learner:
-    errors = ErrorList(algorithm.name)
-    bound = bind(algorithm.objective, algorithm.defaults.get("objective", {}), where="objective", errors=errors)
+    return make_learner(Policy(llama()), algorithm, settings, objective=bound(algorithm, "objective"), max_tokens=4)
+
+
+def bound(algorithm: Algorithm, part: str) -> dict[str, object]:
+    """The settings of the row's objective or advantage, as a recipe that says nothing gets them."""
+    function, errors = getattr(algorithm, part), ErrorList(algorithm.name)
+    if function is None:
+        return {}
+    settings = bind(function, algorithm.defaults.get(part, {}), where=part, errors=errors)
     errors.raise_if_any()
-    is_constant = settings.normaliser == "constant" and settings.constant is None
-    return Learner(
-        Policy(llama()),
-        objective=functools.partial(algorithm.objective, **bound or {}),
-        normaliser=settings.normaliser,
-        constant=4.0 if is_constant else settings.constant,  # as a run does: the sampling's max_tokens
-        optimiser=settings.optimiser,
-    )
+    return settings or {}
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -100,11 +97,11 @@ def test_rows_are_consistent(name: str):
     algorithm = ALGORITHMS[name]
     assert algorithm.name == name and algorithm.summary
     assert algorithm.advantage is None or algorithm.data == "problems"
-    provided = {"logprobs", "entropy", "sequence", "reference_logprobs", "proximal_logprobs"}
+    provided = {"logprobs", "entropy", "log_collision", "sequence", "reference_logprobs", "proximal_logprobs"}
     if algorithm.advantage is not None:
         provided |= {"advantage", "behaviour_logprobs"}
     if algorithm.data == "preferences":
-        provided |= {"pair", "is_chosen"}
+        provided |= {"pair", "is_chosen", "is_desirable", *STEP_FACTS}
     assert set(required_names(algorithm.objective)) <= provided
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from dataclasses import replace
 
@@ -14,7 +13,7 @@ from lydian.models.weights import weights_of
 from lydian.objectives.advantage import group_mean
 from lydian.rollout.scripted import ScriptedEngine
 from lydian.training.collect import Corpus, Rollouts, derived_seed, permutation, retention
-from lydian.training.credit import assign_advantages, select_correct
+from lydian.training.credit import Imitation, PolicyGradient
 from lydian.verifiers import make_verifier
 from tests.training.toys import STOP, Letters, engine, group, ids_of, llama, problem, sequence
 
@@ -27,7 +26,7 @@ def rollouts(num_problems: int = 5, *, per_round: int = 2, seed: int = 0, **sett
         "verifier": make_verifier("pattern", pattern="[a-o]"),
         "sampling": Sampling(max_tokens=3),
         "num_samples": 2,
-        "to_sequences": functools.partial(assign_advantages, advantage=group_mean),
+        "credit": PolicyGradient(advantage=group_mean),
     }
     return Rollouts(problems=problems, problems_per_round=per_round, seed=seed, **defaults | settings)
 
@@ -69,7 +68,7 @@ def test_scripted_round_by_hand():
     script = ScriptedEngine({"a": [right, wrong], "c": [wrong, wrong]}, stop_tokens=Letters.stop_tokens)
     source = replace(rollouts(engine=script, per_round=0), problems=[problem("a"), problem("c")])
     collected = source.collect(0)
-    found = {s.id: s.streams["advantage"][-1] for s in collected.items if isinstance(s, Sequence)}
+    found = {s.id: s.streams["advantage"][-1] for s in source.assign(collected.items) if isinstance(s, Sequence)}
     assert found == {"a/0": 0.5, "a/1": -0.5, "c/0": 0.0, "c/1": 0.0}
     assert collected.metrics["accuracy"] == 0.25
     assert collected.metrics["no_signal_groups"] == 0.5
@@ -98,9 +97,9 @@ def test_retention_counts_kept_sequences_a_problem_by_level():
         group("c", ("x", 1.0), ("y", 0.0), level=3),
         group("d", ("x", 1.0), ("y", 0.0)),
     ]
-    kept = select_correct(groups, keep_per_problem=4)
+    kept = Imitation(keep_per_problem=4).sequences(groups, {})
     assert retention(groups, kept) == {"retention_level_1": 1.0, "retention_level_3": 1.0}
-    capped = select_correct(groups, keep_per_problem=1)
+    capped = Imitation(keep_per_problem=1).sequences(groups, {})
     assert retention(groups, capped) == {"retention_level_1": 0.5, "retention_level_3": 1.0}
 
 

@@ -7,8 +7,19 @@ import pytest
 from lydian.data.trajectory import Completion, Finish, Sampling, Turn
 from lydian.errors import RecipeError
 from lydian.objectives.advantage import group_mean, group_mean_std, leave_one_out, raw_reward
-from lydian.training.credit import assign_advantages, group_metrics, select_correct, sequence_of
+from lydian.training.credit import Imitation, PolicyGradient, group_metrics, sequence_of
 from tests.training.toys import STOP, group, ids_of, trajectory
+
+
+def assigned(groups, advantage, **settings):
+    """Sequences of the groups with their advantages."""
+    credit = PolicyGradient(advantage=advantage, **settings)
+    return credit.assign(credit.sequences(groups, {}))
+
+
+def kept(groups, num: int):
+    """What expert iteration keeps, at most `num` a problem."""
+    return Imitation(keep_per_problem=num).sequences(groups, {})
 
 
 def advantages(sequences) -> dict[str, float]:
@@ -17,11 +28,10 @@ def advantages(sequences) -> dict[str, float]:
 
 def test_sampled_tokens_are_trained_and_the_prompt_is_not():
     """Question `ab`, reply `cd` and the stop token: tokens 2 3 | 4 5 1."""
-    s = sequence_of(trajectory("ab", "cd", sample=6), is_imitated=False, advantage=1.5)
+    s = sequence_of(trajectory("ab", "cd", sample=6), is_imitated=False)
     assert s.id == "ab/6" and s.group == "ab"
     assert s.tokens == (2, 3, 4, 5, STOP)
     assert s.trained == (False, False, True, True, True)
-    assert s.streams["advantage"] == (0.0, 0.0, 1.5, 1.5, 1.5)
     assert s.streams["behaviour_logprobs"] == (0.0, 0.0, -0.5, -0.5, -0.5)
     assert s.versions == ((3, 3),)
 
@@ -37,10 +47,9 @@ def test_two_turns_train_both_replies_and_neither_context():
         versions=((1, 3), (1, 4)),
         finish=Finish.STOP,
     )
-    s = sequence_of(first.extend(Turn(context=ids_of("d"), completion=completion)), is_imitated=False, advantage=-1.0)
+    s = sequence_of(first.extend(Turn(context=ids_of("d"), completion=completion)), is_imitated=False)
     assert s.tokens == (2, 3, 4, STOP, 5, 6, STOP)
     assert s.trained == (False, False, True, True, False, True, True)
-    assert s.streams["advantage"] == (0.0, 0.0, -1.0, -1.0, 0.0, -1.0, -1.0)
     assert s.streams["behaviour_logprobs"] == (0.0, 0.0, -0.5, -0.5, 0.0, -0.1, -0.2)
     assert s.versions == ((2, 3), (1, 3), (1, 4))
     assert s.temperature == 0.7
@@ -68,14 +77,14 @@ def test_advantages_of_one_right_in_four(advantage, expected):
     """
     one = group("p", ("a", 1.0), ("b", 0.0), ("c", 0.0), ("d", 0.0))
     other = group("q", ("a", 1.0), ("b", 1.0))
-    found = advantages(assign_advantages([one, other], advantage))
+    found = advantages(assigned([one, other], advantage))
     assert [found[f"p/{k}"] for k in range(4)] == pytest.approx(expected, abs=1e-5)
     assert [found["q/0"], found["q/1"]] == [1.0, 1.0] if advantage is raw_reward else [0.0, 0.0]
 
 
 def test_failed_members_are_left_out_of_the_baseline():
     """Scores 1, failed, 0: the mean of the two that were judged is 1/2. As a zero the failure would make it 1/3."""
-    found = advantages(assign_advantages([group("p", ("a", 1.0), ("b", None), ("c", 0.0))], group_mean))
+    found = advantages(assigned([group("p", ("a", 1.0), ("b", None), ("c", 0.0))], group_mean))
     assert found == {"p/0": 0.5, "p/2": -0.5}
 
 
@@ -83,13 +92,13 @@ def test_failed_members_are_left_out_of_the_baseline():
 def test_the_only_judged_member_of_a_group_is_left_out(advantage):
     """It has no others to be compared with; leave-one-out would divide by zero."""
     lone, whole = group("p", ("a", 1.0), ("b", None)), group("q", ("a", 1.0), ("b", 0.0))
-    assert {s.id for s in assign_advantages([lone, whole], advantage)} == {"q/0", "q/1"}
-    assert assign_advantages([lone], advantage) == []
+    assert {s.id for s in assigned([lone, whole], advantage)} == {"q/0", "q/1"}
+    assert assigned([lone], advantage) == []
 
 
 def test_an_advantage_that_needs_more_samples_says_so():
     with pytest.raises(RecipeError, match="num_samples"):
-        assign_advantages([group("p", ("a", 1.0))], leave_one_out)
+        assigned([group("p", ("a", 1.0))], leave_one_out)
 
 
 @pytest.mark.parametrize(
@@ -98,8 +107,8 @@ def test_an_advantage_that_needs_more_samples_says_so():
 def test_policy_gradients_refuse_truncated_sampling(sampling: Sampling):
     judged = group("p", ("a", 1.0), ("b", 0.0), sampling=sampling)
     with pytest.raises(RecipeError, match="full distribution"):
-        assign_advantages([judged], group_mean)
-    assert len(select_correct([judged], keep_per_problem=4)) == 1  # imitation may sample as it likes
+        assigned([judged], group_mean)
+    assert len(kept([judged], 4)) == 1  # imitation may sample as it likes
 
 
 def test_expert_iteration_keeps_distinct_correct_samples_up_to_the_cap():
@@ -107,8 +116,8 @@ def test_expert_iteration_keeps_distinct_correct_samples_up_to_the_cap():
     those sampled first. The problem without a right answer gives none."""
     easy = group("p", ("a", 1.0), ("a", 1.0), ("b", 0.0), ("c", 1.0), ("d", 1.0))
     hard = group("q", ("a", 0.0), ("b", None))
-    assert [s.id for s in select_correct([easy, hard], keep_per_problem=2)] == ["p/0", "p/3"]
-    assert [s.id for s in select_correct([easy, hard], keep_per_problem=9)] == ["p/0", "p/3", "p/4"]
+    assert [s.id for s in kept([easy, hard], 2)] == ["p/0", "p/3"]
+    assert [s.id for s in kept([easy, hard], 9)] == ["p/0", "p/3", "p/4"]
 
 
 def test_metrics_of_a_round_by_hand():

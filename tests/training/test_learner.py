@@ -18,8 +18,9 @@ from lydian.models.policy import Policy
 from lydian.objectives.likelihood import nll
 from lydian.objectives.policy_gradient import clip, reinforce
 from lydian.objectives.preference import dpo
-from lydian.training.learner import Batching, KLInLoss, Learner
+from lydian.training.learner import Batching, Learner
 from lydian.training.optim import OptimiserSettings, make_optimiser
+from lydian.training.terms import KLInLoss
 from tests.models.families import VOCABULARY, make
 
 
@@ -147,7 +148,7 @@ def test_proximal_policy_is_current_in_the_first_step_and_fixed_after():
     trainer = learner(clip, "sequence_mean")
     assert trainer.accumulate(answers())["ratio"] == 1.0
     trainer.policy.model.zero_grad()
-    fixed = trainer.with_proximal(answers())
+    fixed = trainer.with_fixed_policies(answers(), num_steps=2)
     assert trainer.accumulate(fixed)["ratio"] == pytest.approx(1.0, abs=1e-5)
     trainer.step(0.0)
     assert abs(trainer.accumulate(fixed)["ratio"] - 1) > 1e-3

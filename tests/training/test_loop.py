@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from lydian.data.sequence import Sequence
-from lydian.training.algorithms import StageSettings
 from lydian.training.collect import Collected
 from lydian.training.loop import Position, train
+from lydian.training.settings import StageSettings
 from tests.training.toys import group, sequence
 
 
 class Notes:
-    """A learner that writes down what is asked of it; with_proximal marks items by a stream."""
+    """A learner that writes down what is asked of it; it marks the items of a round of several steps by a stream."""
 
     def __init__(self, needs: tuple[str, ...] = ("logprobs",)) -> None:
         self.needs = needs
@@ -35,7 +35,9 @@ class Notes:
         self.calls.append(("publish", self.version))
         return self.version
 
-    def with_proximal(self, items):
+    def with_fixed_policies(self, items, *, num_steps):
+        if "proximal_logprobs" not in self.needs or num_steps < 2:
+            return items
         self.calls.append(("proximal", len(items)))
         marked = {"proximal_logprobs": (0.0,) * 3}
         return [Sequence(id=s.id, group=s.group, tokens=s.tokens, trained=s.trained, streams=marked) for s in items]
@@ -54,6 +56,9 @@ class Sampled:
 
     def load(self, weights):
         self.loaded.append(weights)
+
+    def assign(self, items):
+        return list(items)
 
     def collect(self, round, progress=None):
         self.asked.append(round)
@@ -120,11 +125,11 @@ def test_batch_size_zero_takes_the_whole_round_as_it_is():
     assert learner.batches() == [[f"c/{k}" for k in range(5)]]
 
 
-def test_progress_runs_through_the_stage_at_the_start_of_each_step():
-    """Two rounds of two steps: 0, ¼, ½, ¾; the total announced with each step is 4."""
+def test_progress_runs_through_the_stage_in_the_middle_of_each_step():
+    """Two rounds of two steps: ⅛, ⅜, ⅝, ⅞, so no step of a warm-up has rate 0; the total announced with each is 4."""
     learner, diary = Notes(), Diary()
     end = train(learner, Fixed([8]), settings(rounds=2), diary, seed=0)
-    assert [call[1] for call in learner.calls if call[0] == "step"] == [0.0, 0.25, 0.5, 0.75]
+    assert [call[1] for call in learner.calls if call[0] == "step"] == [0.125, 0.375, 0.625, 0.875]
     assert [total for _, total, _ in diary.steps] == [4, 4, 4, 4]
     assert [p.step for p, _, _ in diary.steps] == [1, 2, 3, 4]
     assert end == Position(round=2, step=4)

@@ -124,7 +124,12 @@ def sequence(question: str, reply: str, *, id: str = "", facts: dict[str, float]
 
 def pair(index: int, question: str, chosen: str, rejected: str) -> Pair:
     sides = {
-        side: sequence(question, reply, id=f"{index}/{side}", facts={"pair": float(index), "is_chosen": is_chosen})
+        side: sequence(
+            question,
+            reply,
+            id=f"{index}/{side}",
+            facts={"pair": float(index), "is_chosen": is_chosen, "is_desirable": is_chosen},
+        )
         for side, reply, is_chosen in (("chosen", chosen, 1.0), ("rejected", rejected, 0.0))
     }
     return Pair(**sides)
