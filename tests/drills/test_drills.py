@@ -62,7 +62,7 @@ def test_the_command_prints_what_was_broken_and_what_caught_it() -> None:
     """One fault of text and one of the model; a terminal of 80 columns shows every name whole."""
     result = drill("prompt_trained", "adapter_not_zero_at_start")
     assert result.exit_code == 0, result.output
-    for said in ("prompt_trained", "adapter_not_zero_at_start", "changes nothing", "102 sites", "2 of 2 faults caught"):
+    for said in ("prompt_trained", "adapter_not_zero_at_start", "a new adapter", "102 sites", "2 of 2 faults caught"):
         assert said in result.output
 
 
