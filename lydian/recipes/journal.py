@@ -15,6 +15,7 @@ from lydian.rollout.engine import Progress
 from lydian.text.template import Template
 from lydian.training.collect import Collected
 from lydian.training.loop import Position
+from lydian.training.monitors import alarms
 
 SHOWN = ("loss", "reward", "accuracy", "mean_tokens", "no_signal_groups", "margin", "entropy")
 """Metrics on the progress line, in this order, where a stage has them."""
@@ -51,6 +52,13 @@ class RunJournal:
     template: Template
     ticker: Ticker
     save: Callable[[Position], None]
+    _rounds: dict[int, dict[str, float]] = field(default_factory=dict)
+    _alarms: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        for row in self.run.read_metrics(self.stage):  # a resumed stage remembers its rounds, and has said its alarms
+            self._rounds[row["round"]] = row["metrics"]
+        self._alarms.update(alarm.name for alarm in alarms(self._history()))
 
     def collected(self, round: int, collected: Collected) -> None:
         """Stores the round's samples with their verdicts and advantages, and counts for each problem."""
@@ -63,10 +71,22 @@ class RunJournal:
         self.run.append_metrics(
             stage=self.stage, round=position.round, step=position.step, seconds=seconds, metrics=dict(metrics)
         )
+        self._rounds[position.round] = dict(metrics)
+        self._raise_alarms()
         shown = "  ".join(f"{name} {metrics[name]:.3g}" for name in SHOWN if name in metrics)
         self.ticker.say(
             f"  {self.stage}  step {position.step}/{num_steps}  {shown}", is_last=position.step == num_steps
         )
+
+    def _history(self) -> list[dict[str, float]]:
+        return [self._rounds[round] for round in sorted(self._rounds)]
+
+    def _raise_alarms(self) -> None:
+        """Says what a person should look at, each thing once a stage."""
+        for alarm in alarms(self._history()):
+            if alarm.name not in self._alarms:
+                self._alarms.add(alarm.name)
+                self.event("alarm", alarm.sentence)
 
     def checkpoint(self, position: Position) -> None:
         """Saves the run's state."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from collections.abc import Sequence as Seq
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from rich.console import Console
 
 from lydian.data.problems import Problem
-from lydian.errors import RunError
+from lydian.errors import RunError, VerifierError
 from lydian.evaluation.compare import compare
 from lydian.evaluation.evaluate import evaluate
 from lydian.evaluation.records import EvalReport
@@ -44,6 +45,7 @@ from lydian.training.collect import Corpus, Rollouts, Source, derived_seed
 from lydian.training.learner import Learner
 from lydian.training.loop import Position, train
 from lydian.training.stage import make_credit, make_learner
+from lydian.verifiers.self_test import require_sound
 
 BASE = "base"
 
@@ -151,6 +153,9 @@ class _Run:
         for problem in items:
             verifier.check(problem)
         settings = stage.settings
+        if settings.self_test:
+            require_sound(verifier, items, where=f"stage {stage.name}")
+        judge = self.benchmark.verifier
         return Rollouts(
             engine=self.engine,
             template=self.template,
@@ -162,7 +167,17 @@ class _Run:
             credit=make_credit(algorithm, settings, advantage=stage.advantage, max_tokens=stage.sampling.max_tokens),
             seed=derived_seed(stage.sampling.seed, stage.name),
             most_draws=settings.most_draws,
+            heldout=judge if judge.fingerprint != verifier.fingerprint and self._can_judge(items) else None,
         )
+
+    def _can_judge(self, problems: Seq[Problem]) -> bool:
+        """Whether the benchmark's verifier reads these problems' answers too."""
+        try:
+            for problem in problems:
+                self.benchmark.verifier.check(problem)
+        except VerifierError:
+            return False
+        return True
 
     def _evaluate(self, stage: str, weights: Weights, began: float) -> None:
         """Judges the weights unless that is done, and adds the stage's row to the summary."""

@@ -129,6 +129,12 @@ class RunDir:
         row = {"stage": stage, "round": round, "step": step, "seconds": seconds, "metrics": dict(metrics)}
         _append_line(self.path / "metrics.jsonl", row)
 
+    def read_metrics(self, stage: str) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl that are of the stage, in order."""
+        path = self.path / "metrics.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        return [row for row in map(json.loads, lines) if row["stage"] == stage]
+
     def append_event(self, *, stage: str, kind: str, message: str) -> None:
         """Appends a line with the time (UTC) to events.jsonl."""
         row = {"time": now(), "stage": stage, "kind": kind, "message": message}

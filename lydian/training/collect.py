@@ -21,6 +21,7 @@ from lydian.rollout.engine import Engine, Progress
 from lydian.rollout.sample import sample, score
 from lydian.text.template import Template
 from lydian.training.credit import Credit, group_metrics
+from lydian.training.monitors import monitor_metrics
 from lydian.verifiers.verifier import Verifier
 
 
@@ -77,6 +78,7 @@ class Rollouts:
     most_draws          dynamic sampling: with more than one, groups whose members are all right or all wrong (by the
                         verdict, not by the shaped reward) are dropped and further problems drawn in their place, at
                         most this many times the problems of a round. With 1 every group is kept
+    heldout             a verifier that gives no reward and judges the same completions, or None
     seed                of the run and stage; with the round it fixes problems and random numbers
     """
 
@@ -90,6 +92,7 @@ class Rollouts:
     credit: Credit
     seed: int
     most_draws: int = 1
+    heldout: Verifier | None = None
 
     def load(self, weights: Weights) -> None:
         """Passes new weights to the engine."""
@@ -110,7 +113,8 @@ class Rollouts:
                 break
         kept = kept[:wanted]
         items = self.credit.sequences(kept, self._greedy_rewards(kept, round))
-        metrics = group_metrics(sampled) | {"kept": len(items) / sum(len(group.members) for group in sampled)}
+        metrics = group_metrics(sampled) | monitor_metrics(sampled, self.template, self.heldout)
+        metrics["kept"] = len(items) / sum(len(group.members) for group in sampled)
         if self.most_draws > 1:
             metrics |= {"drawn_groups": float(len(sampled)), "kept_groups": float(len(kept))}
         if metrics["kept"] < 1:

@@ -28,6 +28,8 @@ class StageSettings:
                         further problems, at most this many times the problems of a round
     train_truncated     train completions that hit the limit on new tokens; they count in baselines either way
     overlong_share      last share of the limit on new tokens over which a penalty for length grows from 0 to 1
+    self_test           ask the verifier, before the stage starts, whether it accepts the problems' own answers and
+                        refuses others', nothing, and copies of the prompt; off for a reward that does not read answers
     kl                  penalty for leaving the reference policy (the weights at the stage's start), in the loss or in
                         the reward; none by default
     entropy             bonus for entropy, fixed or steered to a target; none by default
@@ -50,6 +52,7 @@ class StageSettings:
     most_draws: int = 1
     train_truncated: bool = True
     overlong_share: float = 0.0
+    self_test: bool = True
     kl: KL | None = None
     entropy: EntropyBonus | None = None
     correction: tuple[Correction, ...] = ()

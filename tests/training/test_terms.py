@@ -118,11 +118,17 @@ def test_dynamic_sampling_replaces_groups_without_a_signal():
 
 
 def test_dynamic_sampling_reads_the_verdict_and_not_the_shaped_reward():
-    """Both right, of different lengths: the penalty on length tells them apart, the verdict does not: dropped."""
+    """Both right, one of them with a bonus: their scores differ, their verdicts do not: dropped."""
     script = {"a": [RIGHT, (*ids_of("bb"), STOP)]}
-    credit = PolicyGradient(advantage=group_mean, max_tokens=3, overlong_buffer=3)
-    assert rollouts(script, credit, most_draws=2).collect(0).items == []
-    assert len(rollouts(script, credit, most_draws=1).collect(0).items) == 2
+    bonus = make_verifier(
+        "weighted",
+        parts={"content": {"name": "pattern", "pattern": "b"}, "format": {"name": "pattern", "pattern": "bb"}},
+        weights={"content": 1.0, "format": 0.5},
+        decided_by="content",
+    )
+    source = replace(rollouts(script, PolicyGradient(advantage=group_mean)), verifier=bonus)
+    assert {s.facts["reward"] for s in source.collect(0).items} == {1.0, 1.5}
+    assert replace(source, most_draws=2).collect(0).items == []
 
 
 def test_remax_takes_the_reward_of_the_greedy_completion():
