@@ -142,6 +142,21 @@ def _data() -> Finding:
     return Finding(name="data folder", value=value, status="ok" if root.is_dir() else "note", fix=fix)
 
 
+def _sandbox() -> Finding:
+    from lydian.errors import VerifierError
+    from lydian.verifiers.sandbox_probe import DEFAULT_MINIMUM, probe
+
+    try:
+        states = probe()
+    except VerifierError as error:
+        return Finding(name="sandbox", value=f"none: {error.given}", status="note", fix=error.fix)
+    value = ", ".join(name if not state else f"no {name} ({state})" for name, state in states.items())
+    if any(states[name] for name in DEFAULT_MINIMUM):
+        fix = f"The `code` verifier asks for {', '.join(DEFAULT_MINIMUM)}: use a kernel or container that allows them."
+        return Finding(name="sandbox", value=value, status="note", fix=fix)
+    return Finding(name="sandbox", value=value)
+
+
 def _extra(extra: str) -> Finding:
     from importlib.metadata import version
     from importlib.util import find_spec
@@ -164,5 +179,6 @@ LOOKS: dict[str, Callable[[], Finding]] = {
     "disk": _disk,
     "tiny model": _tiny_model,
     "data folder": _data,
+    "sandbox": _sandbox,
 }
 """What is examined besides the extras, in order."""

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from lydian.cli import answers, drills, inspection, runs
+from lydian.cli import answers, drills, evaluations, inspection, runs
 from lydian.cli.doctor import doctor
 from lydian.errors import InputError, LydianError
 
@@ -78,6 +78,11 @@ for command in (
     runs.eval_model,
     runs.check,
     runs.compare,
+    evaluations.rescore,
+    evaluations.power,
+    evaluations.gate,
+    evaluations.contamination,
+    evaluations.evidence,
     runs.report,
     runs.fetch,
     answers.grade,

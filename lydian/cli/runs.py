@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -62,24 +62,56 @@ def run(
 
 
 def eval_model(
-    recipe: RecipeName,
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE_OR_MODEL", help="A recipe; with --benchmark or --recipe the model.")
+    ],
     overrides: Overrides = None,
     model: Annotated[str | None, typer.Option(help="Folder, hub id or name; by default the recipe's model.")] = None,
+    benchmark: Annotated[
+        str | None, typer.Option(help="Evaluate a model with a benchmark: gsm8k, mmlu, …, or a .toml file.")
+    ] = None,
+    from_recipe: Annotated[
+        str | None, typer.Option("--recipe", help="Evaluate a model with the benchmark of this recipe.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Where to write: PREFIX.json and PREFIX.records.jsonl.")] = None,
 ) -> None:
-    """Evaluate any model with a recipe's benchmark."""
+    """Evaluate any model with a benchmark, by name or from a recipe.
+
+    `lydian eval MODEL --benchmark gsm8k`, `lydian eval MODEL --recipe RECIPE`, or `lydian eval RECIPE`.
+    """
+    if sum(option is not None for option in (model, benchmark, from_recipe)) > 1:
+        _refuse("lydian eval", "several of --model, --benchmark, --recipe", "one of them", "Leave the others out.")
+    if benchmark is not None:
+        from lydian.cli.evaluations import evaluate_row
+
+        prefix, report = evaluate_row(recipe, benchmark, list(overrides or ()), out)
+    else:
+        name, source = (recipe, model) if from_recipe is None else (from_recipe, recipe)
+        prefix, report = _evaluate_by_recipe(name, list(overrides or ()), source, out)
+    if report is not None:
+        _print_report(report)
+    typer.echo(f"written to   {prefix}.json")
+
+
+def _evaluate_by_recipe(
+    name: str, overrides: list[str], model: str | None, out: Path | None
+) -> tuple[Path, EvalReport]:
     from rich.console import Console
 
     from lydian.recipes.load import load_recipe
     from lydian.recipes.run import evaluate_model
-    from lydian.report.tables import format_estimate, format_share
 
-    resolved = load_recipe(recipe, overrides or ())
+    resolved = load_recipe(name, overrides)
     source = model or resolved.model.source
     prefix = out or Path("evaluations") / f"{resolved.name}_{re.sub(r'[^A-Za-z0-9.-]+', '_', source).strip('_')}"
     if prefix.with_name(f"{prefix.name}.json").exists():
         _refuse(f"{prefix}.json", "an evaluation", "a name that is free", "Choose another --out, or remove it.")
-    report = evaluate_model(source, resolved, prefix, Console())
+    return prefix, evaluate_model(source, resolved, prefix, Console())
+
+
+def _print_report(report: EvalReport) -> None:
+    from lydian.report.tables import format_estimate, format_share
+
     layout = report.format()
     typer.echo(f"accuracy     {format_estimate(asdict(report.accuracy()))}  ({report.spec.num_problems} problems)")
     if layout is not None:
@@ -87,7 +119,6 @@ def eval_model(
     typer.echo(f"mean tokens  {report.mean_tokens():.1f}")
     shares = [f"{outcome} {format_share(share)}" for outcome, share in report.outcome_shares().items() if share]
     typer.echo(f"outcomes     {', '.join(shares)}")
-    typer.echo(f"written to   {prefix}.json")
 
 
 def check(recipe: RecipeName, overrides: Overrides = None) -> None:
@@ -110,21 +141,43 @@ def check(recipe: RecipeName, overrides: Overrides = None) -> None:
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="A run (its last stage), RUN:STAGE, or an evaluation's .json.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The same; the difference is B minus A.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="A [B]...", help="A run (two names: its last stage), RUN:STAGE, or a report's .json."),
+    ],
     strata: Annotated[
         list[str] | None, typer.Option(help="Also within each value of this metadata key; repeatable.")
     ] = None,
+    as_table: Annotated[
+        Literal["text", "markdown", "json"] | None,
+        typer.Option("--table", help="A row for each evaluation; the default for one name and for several."),
+    ] = None,
 ) -> None:
-    """Compare two evaluations, problem by problem.
+    """Compare evaluations, problem by problem.
 
-    Both must be of one benchmark: unlike specifications are refused.
+    Two names: the difference B minus A, what was gained and lost, and examples. One or several, or with --table: a
+    table of all evaluations, in which a run gives every stage. Unlike specifications are never compared.
     """
-    from lydian.evaluation.compare import compare as compare_reports
-    from lydian.report.tables import comparison_lines
+    if len(names) == 2 and as_table is None:
+        from lydian.evaluation.compare import compare as compare_reports
+        from lydian.report.overview import details_text
+        from lydian.report.tables import comparison_lines
 
-    reports = [_load_evaluation(name) for name in (a, b)]
-    typer.echo(comparison_lines(compare_reports(*reports, strata=strata or ())))
+        before, after = (_load_evaluation(name) for name in names)
+        comparison = compare_reports(before, after, strata=strata or ())
+        typer.echo(comparison_lines(comparison))
+        typer.echo(details_text(before, after, comparison))
+        return
+    import json
+
+    from lydian.cli.evaluations import table_entries
+    from lydian.report.overview import overview, overview_markdown, overview_text
+
+    rows = overview(table_entries(names))
+    if as_table == "json":
+        typer.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+    else:
+        typer.echo((overview_markdown if as_table == "markdown" else overview_text)(rows))
 
 
 def report(

@@ -62,7 +62,7 @@ def load_problems(
     The columns are recognised by the first row that has one of these sets, in this order: messages (answer);
     conversations (answer); prompt (answer or completion); question, choices, answer; question, A, B, …, answer (a CSV
     file without header is read so); question, answer (the gold is what follows ####); problem, answer; input, target;
-    Body, Question, Answer. Other columns that hold single values go to `metadata`.
+    Body, Question, Answer. Other columns go to `metadata`.
 
     Raises DataError for a malformed row (naming file:line, column, what was found and expected, and a right row), for
     an id that occurs twice, and for a source without a good row; MissingExtraError for a hub id without `datasets`.
@@ -174,7 +174,7 @@ def _read(kind: type[Item], layout: Layout, row: Row, raw: RawRow, split: str, n
     metadata = {
         str(column): value
         for column, value in raw.values.items()
-        if column not in used and isinstance(value, str | int | float | bool)
+        if column not in used and isinstance(value, str | int | float | bool | list | dict)
     }
     return kind(
         id=row.answer(id_field) if row.get(id_field) not in (None, "") else f"{raw.label}:{raw.number}",

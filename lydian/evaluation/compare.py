@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from lydian.errors import DataError, InputError
 from lydian.evaluation.records import EvalReport, Scalar, stratum_order
-from lydian.evaluation.statistics import Estimate, mcnemar, paired_difference, sign_flip
+from lydian.evaluation.statistics import Estimate, clustered, mcnemar, paired_difference, sign_flip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,8 @@ class Comparison:
     name_a, name_b  the reports' names
     difference  accuracy of b minus that of a, over the problems that both judged, with its paired interval
     p_value     two-sided, of no change
-    test        what gave the p-value: `exact McNemar` (one sample a problem) or `sign flip` (several)
+    test        what gave the p-value: `exact McNemar` (one sample a problem), `sign flip` (several), or
+                `sign flip by cluster` (problems whose metadata name a `cluster`)
     gained, lost  ids of the problems on which b does better, and worse
     left_out    ids of the problems that one of the two has no judged sample of (every verdict FAILED)
     strata      metadata key → value → difference within that stratum
@@ -57,12 +58,22 @@ def compare(report_a: EvalReport, report_b: EvalReport, *, strata: Seq[str] = ()
             fix="Look at the reasons of the FAILED verdicts and evaluate again.",
         )
 
+    clusters = report_a.clusters()
+
     def difference(problems: Seq[str]) -> Estimate:
+        if len({clusters[i] for i in problems} if clusters else ()) > 1:
+            changes = [shares_b[i] - shares_a[i] for i in problems]
+            return clustered(changes, [clusters[i] for i in problems], is_share=False)
         return paired_difference([shares_a[i] for i in problems], [shares_b[i] for i in problems])
 
     gained = tuple(i for i in paired if shares_b[i] > shares_a[i])
     lost = tuple(i for i in paired if shares_b[i] < shares_a[i])
-    if report_a.spec.num_samples == 1:
+    if clusters:
+        sums: dict[Scalar, float] = defaultdict(float)
+        for i in paired:
+            sums[clusters[i]] += shares_b[i] - shares_a[i]
+        test, p_value = "sign flip by cluster", sign_flip(list(sums.values()))
+    elif report_a.spec.num_samples == 1:
         test, p_value = "exact McNemar", mcnemar(len(gained), len(lost))
     else:
         test, p_value = "sign flip", sign_flip([shares_b[i] - shares_a[i] for i in paired])

@@ -69,6 +69,7 @@ def evaluate(
         records=tuple(records),
         weights_version=version,
         weights_digest=weights_digest,
+        problems=benchmark.problems,
     )
     if report.num_failed:
         example = next(record for record in report.records if not record.is_judged)

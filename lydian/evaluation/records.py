@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -17,7 +16,10 @@ from lydian.data.problems import Problem
 from lydian.data.trajectory import Completion, Finish
 from lydian.data.verdict import Outcome, Verdict
 from lydian.errors import DataError, VerifierError
-from lydian.evaluation import statistics
+from lydian.evaluation import best_of, statistics
+from lydian.evaluation.equivalence import answer_classes
+from lydian.evaluation.files import not_ours, parse_object, read_text, report_paths, write_atomically
+from lydian.evaluation.generations import problem_lines, problems_path, read_problems
 from lydian.evaluation.statistics import Estimate
 
 Scalar = str | int | float | bool | None
@@ -78,7 +80,9 @@ class EvalRecord:
     outcome, score, parts, reason  the verdict's; score is None exactly when the verifier FAILED
     num_tokens  length of the completion, the stop token included
     finish      why it ended
-    metadata    the problem's metadata that are single values (level, subject, …): the strata
+    metadata    the problem's metadata that are single values (level, subject, …): the strata; `cluster` names problems
+                that belong together, see `EvalReport.accuracy`
+    question    the last message of the prompt; None in records written before it was kept
     """
 
     problem_id: str
@@ -92,6 +96,7 @@ class EvalRecord:
     num_tokens: int
     finish: Finish
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
+    question: str | None = None
 
     def __post_init__(self) -> None:
         numbers = [*self.parts.values(), *([] if self.score is None else [self.score])]
@@ -118,6 +123,7 @@ class EvalRecord:
             num_tokens=len(completion.tokens),
             finish=completion.finish,
             metadata={key: value for key, value in problem.metadata.items() if isinstance(value, Scalar)},
+            question=problem.question,
         )
 
     def to_line(self) -> str:
@@ -127,13 +133,13 @@ class EvalRecord:
     @classmethod
     def from_line(cls, line: str | bytes, *, where: str) -> EvalRecord:
         """The inverse of `to_line`. Raises DataError, naming `where`, for anything that `to_line` would not write."""
-        row = _parse_object(line, where=where)
-        if set(row) != {f.name for f in fields(cls)}:
-            raise _not_ours(where, f"the fields {sorted(row)}")
+        row = parse_object(line, where=where)
+        if set(row) | {"question"} != {f.name for f in fields(cls)}:
+            raise not_ours(where, f"the fields {sorted(row)}")
         try:
             return cls(**row | {"outcome": Outcome(row["outcome"]), "finish": Finish(row["finish"])})
         except (ValueError, TypeError, AttributeError) as error:
-            raise _not_ours(where, f"{type(error).__name__}: {error}") from error
+            raise not_ours(where, f"{type(error).__name__}: {error}") from error
 
     @property
     def is_judged(self) -> bool:
@@ -154,6 +160,9 @@ class EvalReport:
     records    problem by problem in the benchmark's order, each with samples 0 … num_samples − 1
     weights_version  the version that drew every token
     weights_digest   digest of those weights, or None if the caller gave none
+    problems   what was asked, whole, so that another verifier can judge the same completions; empty in reports written
+               before they were kept
+    rescored_from    fingerprint of the verifier that judged these completions first; None if it is the spec's
 
     A verdict FAILED is neither right nor wrong: such samples leave the denominator of every estimate, `num_failed`
     counts them, and a problem that has no other sample drops out of `Estimate.num`.
@@ -165,6 +174,8 @@ class EvalReport:
     records: tuple[EvalRecord, ...]
     weights_version: int
     weights_digest: str | None
+    problems: tuple[Problem, ...] = field(default=(), repr=False, compare=False)
+    rescored_from: str | None = None
 
     def __post_init__(self) -> None:
         samples: dict[str, list[int]] = defaultdict(list)
@@ -192,9 +203,16 @@ class EvalReport:
     def accuracy(self) -> Estimate:
         """Share of correct samples, averaged over problems (mean@n), with its interval over problems.
 
-        Raises VerifierError if no sample could be judged.
+        Where every problem's metadata name a `cluster`, problems of one cluster count as related
+        (`statistics.clustered`). Raises VerifierError if no sample could be judged.
         """
         return self._proportion(self._judged())
+
+    def clusters(self) -> dict[str, Scalar]:
+        """Problem id → cluster; empty unless every record's metadata name one."""
+        if all("cluster" in record.metadata for record in self.records):
+            return {record.problem_id: record.metadata["cluster"] for record in self.records}
+        return {}
 
     def format(self) -> Estimate | None:
         """Mean of the verdicts' part `format`, averaged over problems; None if the verifier records no such part.
@@ -226,11 +244,36 @@ class EvalReport:
         return self._at_k(k, lambda rows: statistics.pass_at_k(len(rows), sum(r.is_correct for r in rows), k))
 
     def maj_at_k(self, k: int) -> Estimate:
-        """Mean over problems of maj@k (a vote by extracted answer, exact over subsets and ties), bootstrap interval.
+        """Mean over problems of maj@k (a vote by classes of equal answers, exact over subsets and ties), bootstrapped.
 
         Raises and drops problems as `pass_at_k`.
         """
-        return self._at_k(k, lambda rows: statistics.maj_at_k([(r.extracted, r.is_correct) for r in rows], k))
+
+        def vote(rows: list[EvalRecord]) -> float:
+            marks = [row.is_correct for row in rows]
+            classes = answer_classes([row.extracted for row in rows], marks)
+            return statistics.maj_at_k(list(zip(classes, marks, strict=True)), k)
+
+        return self._at_k(k, vote)
+
+    def pass_hat_k(self, k: int) -> Estimate:
+        """Mean over problems of pass^k, the chance that all k samples are correct. Raises and drops as `pass_at_k`."""
+        return self._at_k(k, lambda rows: best_of.pass_hat_k(len(rows), sum(r.is_correct for r in rows), k))
+
+    def best_of_k(self, k: int, scores: Mapping[tuple[str, int], float]) -> Estimate:
+        """Mean over problems of rm@k: the chance that the best-scored of k samples is correct.
+
+        scores  (problem id, sample) → score of a reward model or other ranker; the higher the better
+
+        Raises InputError as `pass_at_k`, and for a judged sample without a score.
+        """
+        keys = [(r.problem_id, r.sample) for r in self.records if r.is_judged]
+        best_of.require_scores(keys, scores)
+
+        def best(rows: list[EvalRecord]) -> float:
+            return best_of.best_of_k([(scores[r.problem_id, r.sample], r.is_correct) for r in rows], k)
+
+        return self._at_k(k, best)
 
     def by_stratum(self, key: str) -> dict[Scalar, Estimate]:
         """Accuracy for each value of a metadata key, in order of the values.
@@ -256,7 +299,8 @@ class EvalReport:
         return {record.problem_id: record.metadata[key] for record in self.records}
 
     def save(self, prefix: Path) -> None:
-        """Writes `prefix`.records.jsonl (a record a line), then `prefix`.json (spec and estimates), each atomically."""
+        """Writes `prefix`.problems.jsonl (what was asked), `prefix`.records.jsonl (a record a line), then `prefix`.json
+        (spec and estimates), each atomically."""
         lines = "".join(record.to_line() for record in self.records)
         head = {
             "name": self.name,
@@ -266,31 +310,41 @@ class EvalReport:
             "spec_digest": self.spec.digest,
             "estimates": self._estimates(),
             "records_digest": hashlib.sha256(lines.encode()).hexdigest(),
-        }
-        records_path, head_path = _paths(prefix)
-        _write_atomically(records_path, lines)
-        _write_atomically(head_path, json.dumps(head, indent=2, allow_nan=False) + "\n")
+            "generations_digest": self.generations_digest,
+        } | ({} if self.rescored_from is None else {"rescored_from": self.rescored_from})
+        records_path, head_path = report_paths(prefix)
+        if self.problems:
+            write_atomically(problems_path(prefix), problem_lines(self.problems))
+        write_atomically(records_path, lines)
+        write_atomically(head_path, json.dumps(head, indent=2, allow_nan=False) + "\n")
 
     @classmethod
     def load(cls, prefix: Path) -> EvalReport:
         """Reads what `save` wrote. Raises DataError at the first line that is no record, or if the files disagree."""
-        records_path, head_path = _paths(prefix)
-        content = _read(records_path)
+        records_path, head_path = report_paths(prefix)
+        content = read_text(records_path)
         records = tuple(
             EvalRecord.from_line(line, where=f"{records_path}:{number}")
             for number, line in enumerate(content.splitlines(), start=1)
         )
-        head = _parse_object(_read(head_path), where=str(head_path))
+        head = parse_object(read_text(head_path), where=str(head_path))
         try:
             spec = EvalSpec.from_row(head["spec"])
             weights, digest = head["weights"], head["records_digest"]
             rest = {"benchmark": head["benchmark"], "name": head["name"]}
             rest |= {"weights_version": weights["version"], "weights_digest": weights["digest"]}
         except (KeyError, TypeError) as error:
-            raise _not_ours(str(head_path), f"{type(error).__name__}: {error}") from error
+            raise not_ours(str(head_path), f"{type(error).__name__}: {error}") from error
         if digest != hashlib.sha256(content.encode()).hexdigest():
-            raise _not_ours(str(head_path), f"a records_digest that {records_path.name} does not have")
-        return cls(spec=spec, records=records, **rest)
+            raise not_ours(str(head_path), f"a records_digest that {records_path.name} does not have")
+        problems = read_problems(prefix, spec.problems)
+        return cls(spec=spec, records=records, problems=problems, rescored_from=head.get("rescored_from"), **rest)
+
+    @property
+    def generations_digest(self) -> str:
+        """SHA-256 of what was generated, whoever judged it: equal for a report and its re-scored ones."""
+        rows = [[r.problem_id, r.sample, r.text, r.num_tokens, r.finish] for r in self.records]
+        return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
     def _estimates(self) -> dict[str, object]:
         """The estimates as JSON values; accuracy is null if nothing could be judged."""
@@ -321,56 +375,20 @@ class EvalReport:
 
     def _proportion(self, judged: Mapping[str, list[EvalRecord]]) -> Estimate:
         shares = [fmean(record.is_correct for record in rows) for rows in judged.values()]
+        clusters = self.clusters()
+        if clusters:
+            return statistics.clustered(shares, [clusters[problem_id] for problem_id in judged])
         return statistics.proportion(shares, num_samples=self.spec.num_samples)
 
     def _at_k(self, k: int, value: Callable[[list[EvalRecord]], float]) -> Estimate:
         statistics.require_k(f"report {self.name!r}", k, self.spec.num_samples)
-        return statistics.bootstrap([value(rows) for rows in self._judged().values() if len(rows) >= k])
+        values = {key: value(rows) for key, rows in self._judged().items() if len(rows) >= k}
+        clusters = self.clusters()
+        groups = [clusters[key] for key in values] if clusters else None
+        return statistics.bootstrap(list(values.values()), clusters=groups)
 
 
 def stratum_order(value: Scalar) -> tuple[bool, float, str]:
     """A sorting key: numbers first, by size, then everything else by its text."""
     number = float(value) if isinstance(value, int | float) else None
     return (number is None, number or 0.0, str(value))
-
-
-def _paths(prefix: Path) -> tuple[Path, Path]:
-    # Not `with_suffix`: a name such as qwen2.5 has a dot of its own.
-    return prefix.with_name(f"{prefix.name}.records.jsonl"), prefix.with_name(f"{prefix.name}.json")
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise _not_ours(str(path), f"{type(error).__name__}: {error}") from error
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    """The file is replaced whole or stays as it was, also if the machine stops here."""
-    draft = path.with_name(f"{path.name}.tmp")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with draft.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-
-
-def _parse_object(text: str | bytes, *, where: str) -> dict[str, Any]:
-    try:
-        row = json.loads(text)
-    except ValueError as error:  # broken JSON, or bytes that are not UTF-8
-        raise _not_ours(where, f"{error} in {text[:60]!r}") from error
-    if not isinstance(row, dict):
-        raise _not_ours(where, f"a JSON {type(row).__name__}")
-    return row
-
-
-def _not_ours(where: str, given: str) -> DataError:
-    return DataError(
-        where=where,
-        given=given,
-        expected="what EvalReport.save writes",
-        fix="If the path is right, the file was cut short or edited: restore it, or evaluate again.",
-    )

@@ -1,7 +1,8 @@
 """Scores with intervals. The unit is the problem: its samples are averaged first, never pooled as independent.
 
-One score      `proportion` (Wilson or Student's t), `bootstrap` for pass@k and maj@k
+One score      `proportion` (Wilson or Student's t), `clustered` for related problems, `bootstrap` for pass@k and maj@k
 Two scores     `paired_difference` with `mcnemar` (one sample a problem) or `sign_flip` (several)
+Several        `holm` over the p-values of several benchmarks
 
 Everything here is the standard library's arithmetic, so that an interval can be checked with a pocket calculator.
 """
@@ -11,8 +12,9 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
+from collections.abc import Hashable
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist, fmean, stdev
 
@@ -28,7 +30,7 @@ class Estimate:
 
     value, low, high  in the unit of what is estimated (a share for accuracy)
     num               problems that it rests on
-    method            how the interval was made: wilson, t, agresti-min or bootstrap
+    method            how the interval was made: wilson, t, clustered t, agresti-min or bootstrap
 
     Example: `Estimate(value=0.6, low=0.57, high=0.63, num=1319, method="wilson")`
     """
@@ -105,6 +107,39 @@ def proportion(shares: Seq[float], *, num_samples: int) -> Estimate:
     return wilson(fmean(shares), len(shares))
 
 
+def clustered(values: Seq[float], clusters: Seq[Hashable], *, is_share: bool = True) -> Estimate:
+    """The mean of one value a problem where problems of a cluster are related (one passage, one template).
+
+    SE = √(G/(G−1) · Σ_g (Σ_{i∈g} (x_i − x̄))²) / N, and Student's t with G − 1 degrees of freedom
+
+    values    [N] one a problem
+    clusters  [N] which of the G clusters each belongs to
+    is_share  the values are shares in [0, 1]: where t has nothing to say (no spread, one cluster, an interval that
+              leaves [0, 1]) Wilson's interval with G clusters stands in
+
+    Raises InputError for unequal lengths, or for one cluster of values that are no shares.
+    Source: arXiv:2411.00640, equation 4, with the G/(G−1) of few clusters.
+
+    >>> interval = clustered([1, 1, 0, 0, 1, 0], ["a", "a", "b", "b", "c", "c"])
+    >>> round(interval.value, 2), interval.low >= 0
+    (0.5, True)
+    """
+    _require("clustered", (len(values), len(clusters)), len(values) == len(clusters) > 0, "a cluster for each value")
+    centre, num = fmean(values), len(values)
+    sums: dict[Hashable, float] = defaultdict(float)
+    for value, cluster in zip(values, clusters, strict=True):
+        sums[cluster] += value - centre
+    num_clusters = len(sums)
+    _require("clustered: clusters", num_clusters, is_share or num_clusters > 1, "at least two clusters")
+    if num_clusters > 1:
+        error = math.sqrt(num_clusters / (num_clusters - 1) * math.fsum(x * x for x in sums.values())) / num
+        half_width = _t_quantile(num_clusters - 1) * error
+        low, high = centre - half_width, centre + half_width
+        if not is_share or (error > 1e-12 and low >= 0 and high <= 1):
+            return Estimate(value=centre, low=low, high=high, num=num, method="clustered t")
+    return replace(wilson(centre, num_clusters), num=num, method="wilson by cluster")
+
+
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
     """The chance that at least one of k samples is correct, unbiased from n ≥ k samples of a problem.
 
@@ -172,23 +207,38 @@ def _chance_to_win(votes: int, rivals: Seq[int], num_silent: int, k: int) -> flo
     return won
 
 
-def bootstrap(values: Seq[float], *, num_draws: int = 2000, seed: int = 0) -> Estimate:
+def bootstrap(
+    values: Seq[float], *, clusters: Seq[Hashable] | None = None, num_draws: int = 2000, seed: int = 0
+) -> Estimate:
     """The mean of one value in [0, 1] a problem, with the percentile interval over resampled problems.
 
     A problem keeps all its samples: its value (pass@k, maj@k) is a function of them. Without spread between problems
     the bootstrap has no width to give, and Wilson's interval stands in.
 
+    clusters  [N] of related problems, which are then drawn whole; None: each problem is its own
+
     Raises InputError if there are no values.
     Source: Efron & Tibshirani (1993), chapter 13.
     """
     _require("bootstrap: values", "none", bool(values), "at least one problem")
-    if min(values) == max(values):
-        return wilson(fmean(values), len(values))
-    rng = random.Random(seed)
     num = len(values)
-    means = sorted(fmean(rng.choices(values, k=num)) for _ in range(num_draws))
+    groups: dict[Hashable, list[float]] = defaultdict(list)
+    for cluster, value in zip(range(num) if clusters is None else clusters, values, strict=True):
+        groups[cluster].append(value)
+    if min(values) == max(values) or len(groups) == 1:
+        return replace(wilson(fmean(values), len(groups)), num=num)
+    rng = random.Random(seed)
+    if clusters is None:
+        means = sorted(fmean(rng.choices(values, k=num)) for _ in range(num_draws))
+    else:
+        parts = [(math.fsum(group), len(group)) for group in groups.values()]
+        means = sorted(_pooled(rng.choices(parts, k=len(parts))) for _ in range(num_draws))
     tail = round(0.025 * num_draws)
     return Estimate(value=fmean(values), low=means[tail], high=means[num_draws - 1 - tail], num=num, method="bootstrap")
+
+
+def _pooled(parts: Seq[tuple[float, int]]) -> float:
+    return math.fsum(total for total, _ in parts) / sum(num for _, num in parts)
 
 
 def paired_difference(before: Seq[float], after: Seq[float]) -> Estimate:
@@ -247,6 +297,24 @@ def sign_flip(differences: Seq[float], *, num_draws: int = 10_000, seed: int = 0
         signs = rng.choices((-1.0, 1.0), k=len(moved))
         extreme += abs(sum(s * d for s, d in zip(signs, moved, strict=True))) >= observed
     return (1 + extreme) / (1 + num_draws)
+
+
+def holm(p_values: Seq[float]) -> list[float]:
+    """Adjusted p-values of several claims, in order: below α, a claim holds with all claims wrong at most at rate α.
+
+    Sorted, p̃_(i) = max over j ≤ i of min(1, (m − j + 1) · p_(j))
+
+    Source: Holm (1979).
+
+    >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
+    [0.03, 0.06, 0.06]
+    """
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
 
 
 @lru_cache

@@ -10,6 +10,7 @@ from lydian.data.trajectory import Completion, Sampling, Trajectory, Turn
 from lydian.data.verdict import Group, Scored
 from lydian.rollout.engine import Engine, Progress, Request
 from lydian.text.template import Template
+from lydian.verifiers.consensus import GroupScorer, score_groups
 from lydian.verifiers.verifier import Verifier, verify_all
 
 if TYPE_CHECKING:
@@ -43,9 +44,11 @@ def sample(
 
 
 def score(
-    problems: Seq[Problem], trajectories: Seq[Seq[Trajectory]], template: Template, verifier: Verifier
+    problems: Seq[Problem], trajectories: Seq[Seq[Trajectory]], template: Template, verifier: Verifier | GroupScorer
 ) -> list[Group]:
     """Judges trajectories by the text of their last completion; one group a problem."""
+    if isinstance(verifier, GroupScorer):
+        return score_groups(problems, trajectories, template.decode, verifier)
     flat = [
         (problem, template.decode(t.turns[-1].completion.tokens), t.finish)
         for problem, samples in zip(problems, trajectories, strict=True)

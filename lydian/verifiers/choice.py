@@ -12,7 +12,9 @@ from lydian.verifiers.reading import NoAnswer, answer_part, marked_answer
 from lydian.verifiers.verifier import Example, fingerprint, gold_of, judged, not_found, register, unreadable_gold
 
 _LETTERS = "ABCDEFGHIJ"
-_OPENING = r"[\s*$({\[\"'\\]*(?:option|choice)?[\s*$({\[\"'\\]*(?:text\s*\{)?[\s(]*"
+_WORD = r"[0-9A-Za-z_\u00c0-\u024f\u0370-\u052f'\u2019]"  # of scripts that put blanks between words
+_EDGE = r"[\s*$({\[\"'\\]{0,12}"  # bounded, or a run of them would cost its length cubed
+_OPENING = rf"{_EDGE}(?:option|choice)?{_EDGE}(?:(?:text(?:bf|rm|it)?|mathrm|mathbf|mbox)\s{{0,4}}\{{)?[\s(]{{0,12}}"
 
 
 class Choice:
@@ -38,11 +40,12 @@ class Choice:
         self.num_choices = num_choices
         self.fingerprint = fingerprint(self.name, {"num_choices": num_choices})
         letters = _LETTERS[:num_choices]
-        letter = rf"(?<![\w'’])[{letters}{letters.lower()}](?![\w'’])"
+        letter = rf"(?<!{_WORD})[{letters}{letters.lower()}](?!{_WORD})"
         self._opening = re.compile(rf"{_OPENING}({letter}(?:(?:\s*[,;&/]\s*|\s+)(?:(?:and|or)\s+)?{letter})*)")
         self._letter = re.compile(letter)
+        self._compact = re.compile(rf"{_OPENING}([{letters}]{{2,{num_choices}}})(?!{_WORD})")
         article = r"(?<=[AI])\s+(?!(?:or|and)\b)[a-z]"  # "A dog", "I think"
-        self._alone = re.compile(rf"(?<![\w'’])[{letters}](?![\w'’]|{article})")
+        self._alone = re.compile(rf"(?<!{_WORD})[{letters}](?!{_WORD}|{article})")
 
     def check(self, problem: Problem) -> None:
         self._gold(problem)
@@ -71,6 +74,9 @@ class Choice:
         marked = marked_answer(part)
         if marked is not None:
             opening = self._opening.match(marked.text)
+            compact = self._compact.match(marked.text)
+            if compact is not None:
+                return sorted(set(compact[1]))
             if opening is None:
                 raise NoAnswer("no letter where the answer is marked")
             rest = marked.text[opening.end() :]

@@ -1,4 +1,4 @@
-"""`all_of` and `weighted`: several verifiers with names, whose scores stay apart in `Verdict.parts`.
+"""`all_of`, `weighted`, `threshold`, `by_field`: verifiers made of verifiers, whose scores stay apart in `parts`.
 
 In a recipe:
 
@@ -15,7 +15,7 @@ from lydian.data.problems import Problem
 from lydian.data.trajectory import Finish
 from lydian.data.verdict import Outcome, Verdict
 from lydian.errors import RecipeError
-from lydian.verifiers.verifier import Example, Verifier, fingerprint, make_verifier, register
+from lydian.verifiers.verifier import Example, Verifier, fingerprint, make_verifier, register, unreadable_gold
 
 _GRAVITY = (Outcome.TRUNCATED, Outcome.UNPARSED, Outcome.WRONG)
 
@@ -101,6 +101,89 @@ class Weighted:
         return _combine(self, verdicts, score, Outcome.FAILED if is_failed else _joint_outcome(deciding))
 
 
+class Threshold:
+    """CORRECT, with score 1, exactly where a part's score is at least so much; else the score is 0.
+
+    parts     name → table with a verifier's `name` and its settings; one part
+    at_least  the score from which on it is CORRECT
+
+    The outcome below the threshold is the part's own, WRONG where that was CORRECT; a FAILED part leaves no score.
+    `parts` and `extracted` of the verdict are as in `all_of`, so the part's own score is kept.
+    """
+
+    name = "threshold"
+
+    def __init__(self, *, parts: Mapping[str, Mapping[str, Any]], at_least: float) -> None:
+        self.parts = _make_parts(self.name, parts)
+        if len(self.parts) != 1 or not math.isfinite(at_least):
+            raise RecipeError(
+                where="threshold",
+                given=f"{len(self.parts)} parts, at_least={at_least!r}",
+                expected="one part and a finite number",
+                fix="Join several parts by `weighted` or `all_of` first.",
+            )
+        self.at_least = at_least
+        self.num_threads = _num_threads(self.parts)
+        self.fingerprint = fingerprint(self.name, {"parts": _fingerprints(self.parts), "at_least": at_least})
+
+    def check(self, problem: Problem) -> None:
+        for part in self.parts.values():
+            part.check(problem)
+
+    def verify(self, problem: Problem, text: str, finish: Finish) -> Verdict:
+        ((name, part),) = self.parts.items()
+        verdict = part.verify(problem, text, finish)
+        is_reached = verdict.score is not None and verdict.score >= self.at_least
+        below = Outcome.WRONG if verdict.is_correct else verdict.outcome
+        return _combine(self, {name: verdict}, float(is_reached), Outcome.CORRECT if is_reached else below)
+
+
+class ByField:
+    """The verifier that a field of the problem's metadata names: mixed problems in one run.
+
+    field    the metadata's key
+    choices  value of the field, as text → table with a verifier's `name` and its settings
+    default  the choice for problems without the field; None: such problems are refused when they are loaded
+
+    Score, outcome and `extracted` are the chosen verifier's; `parts` has its score under the value, and its own parts
+    as `value.inner`.
+    """
+
+    name = "by_field"
+
+    def __init__(self, *, field: str, choices: Mapping[str, Mapping[str, Any]], default: str | None = None) -> None:
+        self.choices = _make_parts(self.name, choices)
+        if default is not None and default not in self.choices:
+            raise RecipeError(
+                where="by_field.default",
+                given=repr(default),
+                expected=f"one of {', '.join(self.choices)}",
+                fix="Name one of the choices, or leave it out.",
+            )
+        self.field = field
+        self.default = default
+        self.num_threads = _num_threads(self.choices)
+        settings = {"field": field, "choices": _fingerprints(self.choices), "default": default}
+        self.fingerprint = fingerprint(self.name, settings)
+
+    def check(self, problem: Problem) -> None:
+        self.choices[self._chosen(problem)].check(problem)
+
+    def verify(self, problem: Problem, text: str, finish: Finish) -> Verdict:
+        chosen = self._chosen(problem)
+        verdict = self.choices[chosen].verify(problem, text, finish)
+        return _combine(self, {chosen: verdict}, verdict.score or 0.0, verdict.outcome)
+
+    def _chosen(self, problem: Problem) -> str:
+        value = str(problem.metadata.get(self.field, self.default))
+        if value not in self.choices:
+            known = ", ".join(self.choices)
+            raise unreadable_gold(
+                problem, self, expected=f"metadata {self.field!r} to be one of {known}, not {value:.60}"
+            )
+        return value
+
+
 def _make_parts(composite: str, parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Verifier]:
     for name, table in parts.items() or [("", {})]:
         if not name or "." in name or "name" not in table:
@@ -144,6 +227,12 @@ def _combine(verifier: Verifier, verdicts: Mapping[str, Verdict], score: float, 
 
 _PARTS = {"format": {"name": "format"}, "content": {"name": "numeric"}}
 _WEIGHTED = {"parts": _PARTS, "weights": {"format": 0.2, "content": 0.8}, "decided_by": "content"}
+_HALF = {"parts": {"both": {"name": "weighted", **_WEIGHTED}}, "at_least": 0.5}
+_CHOICES = {
+    "field": "kind",
+    "choices": {"number": {"name": "numeric"}, "letter": {"name": "choice"}},
+    "default": "number",
+}
 
 register(
     "all_of",
@@ -162,5 +251,21 @@ register(
     examples=(
         Example(gold="4", text="The answer is 4.", settings=_WEIGHTED, outcome=Outcome.CORRECT, extracted="4"),
         Example(gold="4", text="<answer>5</answer>", settings=_WEIGHTED, outcome=Outcome.WRONG, extracted="5"),
+    ),
+)
+register(
+    "threshold",
+    Threshold,
+    examples=(
+        Example(gold="4", text="<answer>4</answer>", settings=_HALF, outcome=Outcome.CORRECT, extracted="4"),
+        Example(gold="4", text="<answer>5</answer>", settings=_HALF, outcome=Outcome.WRONG, extracted="5"),
+    ),
+)
+register(
+    "by_field",
+    ByField,
+    examples=(
+        Example(gold="4", text="It is 4.", settings=_CHOICES, outcome=Outcome.CORRECT, extracted="4"),
+        Example(gold="4", text="It is 5.", settings=_CHOICES, outcome=Outcome.WRONG, extracted="5"),
     ),
 )

@@ -8,7 +8,8 @@ from lydian.data.problems import Problem
 from lydian.data.trajectory import Finish
 from lydian.data.verdict import Outcome, Verdict
 from lydian.errors import RecipeError
-from lydian.verifiers.numbers import are_equal, find_numbers, parse_number
+from lydian.verifiers.numbers import are_equal, asks_for_percent, find_numbers, parse_number
+from lydian.verifiers.policy import Base, Commas, Labels, Lists, Percent, Policy, Relations, Units
 from lydian.verifiers.reading import NoAnswer, answer_part, clean, marked_answer, single_number
 from lydian.verifiers.verifier import Example, fingerprint, gold_of, judged, not_found, register, unreadable_gold
 from lydian.verifiers.worker import num_workers, shared_pool
@@ -16,7 +17,8 @@ from lydian.verifiers.worker import num_workers, shared_pool
 MAX_CHARACTERS = 2000
 """A longer answer is not looked at."""
 
-_RELATIVE_TOLERANCE = 5e-12  # agreement to 12 significant digits
+_PLAIN = re.compile(r"[-+]?\$?[\d.,/ ]+\\?%?|[-+]?\\frac\{\d+\}\{\d+\}")
+_GROUPS = re.compile(r"[-+]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 _SPAN = re.compile(r"\$\$?([^$]+)\$\$?|\\\[(.+?)\\\]|\\\((.+?)\\\)", re.DOTALL)
 _WORD = re.compile(r"(?<![\\a-zA-Z{])(?!(?:sqrt|sin|cos|tan|log|ln|exp|pi|inf|and|or)\b)[^\W\d_]{2,}")
 _UNSPACED = re.compile(r"[\u3040-\u9fff].*\d", re.DOTALL)  # Chinese or Japanese before a number: a sentence, no unit
@@ -36,6 +38,14 @@ class Math:
 
     answer_only  the completion is the bare final answer
     cpu_seconds  limit of processor time for one comparison; past it the outcome is FAILED
+    percent      "asked": 50% is 1/2, and 50 if the question asks for a percentage; "fraction": never 50; "either"
+    units        "optional": may be missing on one side, and 1 km is 1000 m; "ignored"; "required": on both or neither
+    base         "written": the digits and the base must agree, one side may leave the base out; "value": 101_2 is 5
+    labels       "optional": x = 5 is 5; "required": it is not
+    relations    "as_sets": x > 2 is (2, ∞); "distinct": a relation equals no set
+    lists        "unordered": 1, 2 is 2, 1; "ordered": it is not
+    commas       "either": 1,234 is 1234 and 1,5 is 1.5; "thousands": never a decimal comma; "decimal": always one
+    digits       a decimal equals an exact value if they agree to this many significant digits
 
     Outcomes: UNPARSED, no answer, an empty box, or more than 2000 characters; TRUNCATED, the completion was cut off and
     no answer is marked; FAILED, no verdict within the limits; else CORRECT or WRONG.
@@ -43,7 +53,30 @@ class Math:
 
     name = "math"
 
-    def __init__(self, *, answer_only: bool = False, cpu_seconds: float = 3.0) -> None:
+    def __init__(
+        self,
+        *,
+        answer_only: bool = False,
+        cpu_seconds: float = 3.0,
+        percent: Percent = "asked",
+        units: Units = "optional",
+        base: Base = "written",
+        labels: Labels = "optional",
+        relations: Relations = "as_sets",
+        lists: Lists = "unordered",
+        commas: Commas = "either",
+        digits: int = 12,
+    ) -> None:
+        self.policy = Policy(
+            percent=percent,
+            units=units,
+            base=base,
+            labels=labels,
+            relations=relations,
+            lists=lists,
+            commas=commas,
+            digits=digits,
+        )
         if not cpu_seconds > 0:
             raise RecipeError(
                 where="math.cpu_seconds",
@@ -54,13 +87,17 @@ class Math:
         self.answer_only = answer_only
         self.cpu_seconds = cpu_seconds
         self.num_threads = num_workers()
-        settings = {"answer_only": answer_only, "cpu_seconds": cpu_seconds}
+        settings = {"answer_only": answer_only, "cpu_seconds": cpu_seconds} | self.policy.settings()
         packages = ("math-verify", "sympy", "latex2sympy2-extended")
         self.fingerprint = fingerprint(self.name, settings, packages)
 
     def check(self, problem: Problem) -> None:
-        if len(gold_of(problem, self)) > MAX_CHARACTERS:
+        gold = gold_of(problem, self)
+        if len(gold) > MAX_CHARACTERS:
             raise unreadable_gold(problem, self, expected=f"at most {MAX_CHARACTERS} characters")
+        fault = _fault(clean(gold))
+        if fault is not None:
+            raise unreadable_gold(problem, self, expected=fault)
 
     def verify(self, problem: Problem, text: str, finish: Finish) -> Verdict:
         gold = clean(gold_of(problem, self))
@@ -68,11 +105,17 @@ class Math:
             answer = self._final_answer(text, finish)
         except NoAnswer as error:
             return not_found(self, finish, str(error))
-        known = _compare_numbers(gold, answer, problem.question)
+        known = _compare_numbers(gold, answer, self.policy, problem.question)
         if known is not None:
             reason = f"{answer} {'=' if known else '≠'} {gold}"
             return judged(self, Outcome.CORRECT if known else Outcome.WRONG, answer, reason)
-        comparison = shared_pool().compare(gold, answer, cpu_seconds=self.cpu_seconds)
+        comparison = shared_pool().compare(
+            gold,
+            answer,
+            cpu_seconds=self.cpu_seconds,
+            policy=self.policy,
+            is_percent_asked=asks_for_percent(problem.question),
+        )
         if comparison.is_equal is None:
             return judged(self, Outcome.FAILED, answer, comparison.reason)
         return judged(self, Outcome.CORRECT if comparison.is_equal else Outcome.WRONG, answer, comparison.reason)
@@ -93,6 +136,27 @@ class Math:
         if finish is not Finish.STOP and not is_marked:
             raise NoAnswer(f"{answer:.60} may be unfinished work")
         return answer
+
+
+def _fault(gold: str) -> str | None:
+    """What is missing from a gold answer that nobody could read; None if nothing is."""
+    if not re.search(r"[^\W_]", gold) and not re.search(r"\\[a-zA-Z]|\\\{|\{\}|[()\[\]]", gold):
+        return "a number, letter or sign in it"
+    if re.fullmatch(r"\$*\s*\\(?:boxed|text)\s*\{\s*\}\s*\$*", gold):
+        return "something between the braces"
+    bare = re.sub(r"\\.", "", gold)
+    depth = 0
+    for char in bare:
+        depth += {"{": 1, "}": -1}.get(char, 0)
+        if depth < 0:
+            break
+    if depth:
+        return "as many closing braces as opening ones, in order"
+    if gold.count(r"\begin{") != gold.count(r"\end{"):
+        return r"an \end for each \begin"
+    if re.search(r"(?:[-+*/^_=<,]|\\(?:frac|cdot|times|sqrt|le|ge))\s*$", gold):
+        return "something after its last sign"
+    return None
 
 
 def _unwrap(marked: str) -> str:
@@ -118,8 +182,8 @@ def _unmarked(part: str) -> str:
     if len(stripped) <= 200 and "\n" not in stripped and is_formula:
         return _unwrap(stripped)
     spans = [match for match in _SPAN.finditer(part) if not _is_prose(match[0])]
-    numbers = find_numbers(part)
-    if spans and (not numbers or spans[-1].end() >= numbers[-1].end):
+    rest = part[spans[-1].end() :] if spans else ""
+    if spans and not find_numbers(rest[:MAX_CHARACTERS]):
         return _spans(spans[-1][0])[0]
     return single_number(part, index=-1).text
 
@@ -129,13 +193,21 @@ def _spans(text: str) -> list[str]:
     return [next(filter(None, groups)).strip() for groups in _SPAN.findall(text)]
 
 
-def _compare_numbers(gold: str, answer: str, question: str) -> bool | None:
-    """Whether two plain numbers are equal; None if they are not plain numbers, or the commas in them could separate."""
+def _compare_numbers(gold: str, answer: str, policy: Policy, question: str) -> bool | None:
+    """Whether two plain numbers are equal; None if they are not plain numbers, or the policy has a say in it."""
+    if not _PLAIN.fullmatch(gold) or not _PLAIN.fullmatch(answer) or _is_left_to_policy(gold, answer, policy):
+        return None
     a, b = parse_number(gold), parse_number(answer)
     if a is None or b is None or a.value is None or b.value is None:
         return None
-    is_equal = are_equal(b, a, question=question, relative_tolerance=_RELATIVE_TOLERANCE)
-    return is_equal if is_equal or "," not in gold + answer else None
+    return are_equal(b, a, question=question, relative_tolerance=policy.tolerance)
+
+
+def _is_left_to_policy(gold: str, answer: str, policy: Policy) -> bool:
+    both = gold + answer
+    return (
+        "," in both and not (_GROUPS.fullmatch(gold) and _GROUPS.fullmatch(answer) and policy.commas != "decimal")
+    ) or ("%" in both and policy.percent != "asked")
 
 
 register(

@@ -2,7 +2,8 @@
 
 Read: sign, currency sign, digits with thousands separators (`1,000`, `1 000`, `1{,}000`, `1.234,56`), decimals (`2.50`,
 `.5`; a comma before one, two, or more than three digits is a decimal comma), powers of ten (`1.5e3`), fractions (`5/2`,
-`\\frac{5}{2}`), mixed numbers (`1 1/2`), percent (`50%`, `50 percent`). One token but no number: ratios and times
+`\\frac{5}{2}`), mixed numbers (`1 1/2`), percent (`50%`, `50 percent`),
+scales (`2.5 million`, `3万`). One token but no number: ratios and times
 (`12:30`), dates (`1/2/2020`), lists (`1,2,3`), powers (`10^5`), anything longer than `MAX_CHARACTERS`. Digits inside
 words, ordinals, indices and exponents are left out.
 """
@@ -23,14 +24,17 @@ _DECIMAL_COMMA = r"\d+,(?:\d{1,2}|\d{4,})(?!\d)"
 _DECIMAL = r"\d+(?:\.\d+)?(?:[eE][-+]?\d{1,2}(?!\d))?|\.\d+"
 _UNSIGNED = rf"(?:{_GROUPED}|{_GROUPED_BY_POINTS}|{_DECIMAL_COMMA}|{_DECIMAL})"
 _LATEX_FRACTION = r"\\[dt]?frac\s*(?:\{\s*\d+\s*\}\s*\{\s*\d+\s*\}|\d\s*\d)"
-_OPAQUE = r"\d+(?:\s?:\s?\d+)+|\d+(?:/\d+){2,}|\d{1,2}(?:,\d{1,2}){2,}|[\d.]+\s?(?:\^|\*\*)\s?\{?-?\d+\}?"
+_SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_SCALES |= {"百": 100, "千": 1000, "万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8}
+_SCALE = r"\s?(?:(?:thousand|million|billion|trillion)\b|[百万萬亿億](?!分)|千(?![克米瓦卡]))"
+_OPAQUE = r"\d+(?:\s?:\s?\d+)+|\d+(?:/\d+){2,}|\d{1,2}(?:,\d{1,2}){2,}|\d[\d.]{0,30}\s?(?:\^|\*\*)\s?\{?-?\d+\}?"
 _TOKEN = re.compile(
     r"(?P<sign>(?<![\w)}])[-+](?:\\?\$|[€£¥])?)?(?<![A-Za-z0-9_^])(?<![_^]\{)(?<!\d\.)"
     rf"(?:(?P<opaque>{_OPAQUE})"
     rf"|(?P<whole>\d+)(?:\s+(?P<slash>\d+/\d+)|\s*(?P<latex>{_LATEX_FRACTION}))"
     rf"|(?P<alone>{_LATEX_FRACTION})"
     rf"|(?P<top>{_UNSIGNED})(?:\s?/\s?(?P<bottom>{_UNSIGNED}))?)"
-    r"(?!\d|(?:st|nd|rd|th)\b)(?P<percent>\s?\\?%|\s?(?:percent(?:age)?|per\s?cent|pct)\b)?"
+    rf"(?!\d|(?:st|nd|rd|th)\b)(?P<scale>{_SCALE})?(?P<percent>\s?\\?%|\s?(?:percent(?:age)?|per\s?cent|pct)\b)?"
 )
 
 _PERCENT_ASKED = re.compile(r"(?<![\d.])(?<!\d )(?:percent|per cent|%)", re.IGNORECASE)  # unlike "at 20% off"
@@ -100,10 +104,19 @@ def are_equal(number: Number, gold: Number, *, question: str, relative_tolerance
         raise ValueError(f"{number.text} or {gold.text} is no number")
     if are_close(number.amount, gold.amount, relative_tolerance=relative_tolerance):
         return True
-    asked = re.split(r"(?<=[.!?])\s+", question.strip())[-1]
-    if number.is_percent == gold.is_percent or not _PERCENT_ASKED.search(asked):
+    if number.is_percent == gold.is_percent or not asks_for_percent(question):
         return False
     return are_close(number.value, gold.value, relative_tolerance=relative_tolerance)
+
+
+def asks_for_percent(question: str) -> bool:
+    """Whether the last sentence of the question asks for a percentage.
+
+    >>> asks_for_percent("He pays 20% less. What percent is left?"), asks_for_percent("What is the price at 20% off?")
+    (True, False)
+    """
+    asked = re.split(r"(?<=[.!?])\s+", question.strip())[-1]
+    return _PERCENT_ASKED.search(asked) is not None
 
 
 def _read(match: re.Match[str]) -> Number:
@@ -122,6 +135,8 @@ def _read(match: re.Match[str]) -> Number:
                 bottom_text, bottom = _plain(match["bottom"])
                 text, value = f"{text}/{bottom_text}", value / bottom if bottom else None
         text = f"-{text}" if sign < 0 else text
+        if match["scale"] and value is not None:
+            text, value = text + match["scale"], value * _SCALES[match["scale"].strip()]
         value = None if value is None else sign * value
         text = f"{text}%" if match["percent"] else text
     return Number(text=text, value=value, is_percent=bool(match["percent"]), start=match.start(), end=match.end())
@@ -140,5 +155,5 @@ def _plain(text: str) -> tuple[str, Fraction]:
     elif re.fullmatch(_GROUPED_BY_POINTS, text):
         text = text.replace(".", "").replace(",", ".")
     elif "," in text:
-        text = text.replace(",", ".")
+        return text, Fraction(text.replace(",", "."))
     return text, Fraction(text)

@@ -13,6 +13,7 @@ from lydian.verifiers.reading import NoAnswer, answer_part, clean, marked_answer
 from lydian.verifiers.verifier import Example, fingerprint, gold_of, judged, not_found, register, unreadable_gold
 
 _SUM = re.compile(r"^[\s\d.,+\-*/×÷()$%^]*=\s*")
+_UNFINISHED_SUM = re.compile(r"\s*(?:[*/×÷^+]|-(?=\s*\d))\s*[\d(]")
 
 
 class Numeric:
@@ -75,6 +76,8 @@ class Numeric:
         if answer is not None:
             result = _SUM.sub("", answer.text)
             number = single_number(result, index=0)
+            if _UNFINISHED_SUM.match(result, number.end):
+                raise NoAnswer(f"{result:.40} is not worked out")
             is_whole = answer.is_closed or number.end < len(result)
         elif self.marker is None:
             number, is_whole = single_number(part, index=-1), False

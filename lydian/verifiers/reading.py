@@ -2,11 +2,12 @@
 
 The rules, in order:
 1. Control characters go; digits, blanks and minus signs of all scripts become ASCII.
-2. If reasoning is marked by `<think>` tags, only what follows the last `</think>` counts; unfinished reasoning has no
-   answer.
+2. If reasoning is marked by `<think>` tags or their like (`lydian.verifiers.phrases` has them), only what follows the
+   last closing tag counts; unfinished reasoning has no answer.
 3. If the model went on to ask itself another question, what begins there does not count.
 4. A marked answer is the content of the only `<answer>…</answer>` block (several that differ are no answer), else
-   whatever comes last of: a `\\boxed{…}`; the text after `####`, "answer is", "answer:" or a marker of the caller's.
+   whatever comes last of: a `\\boxed{…}`; the text after `####`, "answer is", "answer:" (in other
+   languages too) or a marker of the caller's.
 5. Boxes, or marked lines, that follow each other with nothing but "and", "or" or punctuation between them are one
    answer of several values, so that listing candidates pays nobody.
 6. Where one number is wanted, two different ones joined by "or", "and", a comma or a slash are none.
@@ -20,8 +21,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from lydian.verifiers.numbers import Number, find_numbers
+from lydian.verifiers.phrases import ANSWER, CONTROL_TOKEN, REASONING_ENDS, REASONING_STARTS
 
-MAX_CHARACTERS = 100_000
+MAX_CHARACTERS = 32_000
 """Only this many characters at the end of a completion are searched."""
 
 # The time that reading takes must stay linear in the text, whatever a model repeats.
@@ -29,7 +31,6 @@ _MAX_MARKS = 32
 _MAX_ANSWER_CHARACTERS = 4000
 _MAX_GAP_CHARACTERS = 40
 
-_THINK_START, _THINK_END = "<think>", "</think>"
 _HEDGE = re.compile(r"\bor\b", re.IGNORECASE)
 _LISTING = re.compile(r"[\s,;/|&$*]*(?:\band\b)?[\s,;/|&$*]*")
 _BLOCK_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
@@ -38,7 +39,6 @@ _BARE_BOX = re.compile(r"([^\s${}\\]+?)[.,;]?(?=[\s$\\]|$)")  # "\boxed 2"
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _PERCENT_AFTER = re.compile(r"[\s$\\)\]]{0,8}(?:%|percent\b|pct\b)")
 _BLANKS = re.compile(r"\s*")
-_PHRASE = re.compile(r"####|\banswer\**\s*(?:\bis\b|\bwould be\b|\bwill be\b|:|=)\**\s*:?", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"(?<!approx)[.!?](?=\s|$)|\N{IDEOGRAPHIC FULL STOP}|\n")
 _NEXT_QUESTION = re.compile(r"^\W{0,3}(?:Question|Problem|Q|User|Human|Query)\b[ \d.]{0,4}:", re.MULTILINE)
 _BETWEEN = r"[\s,;:.$*&|/\\()\[\]]*"
@@ -75,10 +75,11 @@ def answer_part(text: str) -> str:
     >>> answer_part("<think>maybe 3</think> It is 4.\\nQuestion: what is 1 + 1?")
     ' It is 4.\\n'
     """
-    _, closed, after = text.rpartition(_THINK_END)
-    if not closed and _THINK_START in text:
+    tail = text[-MAX_CHARACTERS:]
+    end = max((match.end() for match in REASONING_ENDS.finditer(tail)), default=None)
+    if REASONING_STARTS.search(tail, end or 0) or (end is None and REASONING_STARTS.search(text[:MAX_CHARACTERS])):
         raise NoAnswer("the reasoning does not end")
-    part = clean(after[-MAX_CHARACTERS:])
+    part = clean(CONTROL_TOKEN.sub(" ", tail[end or 0 :]))
     for question in _NEXT_QUESTION.finditer(part):
         if part[: question.start()].strip():
             return part[: question.start()]
@@ -121,19 +122,20 @@ def marked_answer(part: str, *, marker: str | None = None) -> Answer | None:
     if blocks:
         return _last(_boxes(blocks[-1]), blocks[-1]) or Answer(text=blocks[-1], is_closed=True)
     boxes = _boxes(part)
-    phrases = _after_phrases(part, _PHRASE)
+    phrases = _after_phrases(part, ANSWER)
     marks = boxes + [mark for mark in phrases if not any(box.start < mark.start < box.end for box in boxes)]
     return _last(sorted(marks, key=lambda mark: mark.start), part)
 
 
 def single_number(text: str, *, index: int) -> Number:
-    """The first (index 0) or the last (−1) number of the text.
+    """The first (index 0) or the last (−1) number of the text, of which 4000 characters are searched.
 
     Raises NoAnswer if there is none, or a neighbour with another value is offered beside it (rule 6).
 
     >>> single_number("It is 3, not 4.", index=0).text
     '3'
     """
+    text = text[:_MAX_ANSWER_CHARACTERS] if index == 0 else text[-_MAX_ANSWER_CHARACTERS:]
     numbers = find_numbers(text)
     if not numbers:
         raise NoAnswer("no number")
@@ -202,6 +204,7 @@ def _boxes(part: str) -> list[_Mark]:
             end, text = (bare.end(), bare[1]) if bare else (None, "")
         if end is None:
             continue
+        text = re.sub(r"(?<=\d)\s*(?:percentage|pct)$", " percent", text.strip())
         percent = _PERCENT_AFTER.match(part, end)
         end, text = (percent.end(), f"{text.strip()} percent") if percent else (end, text.strip())
         boxes.append(_Mark(match.start(), end, text, True))

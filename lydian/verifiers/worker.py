@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lydian.errors import VerifierError
+from lydian.verifiers.policy import Policy
 
 START_SECONDS = 120.0
 """Limit on starting a worker, imports included."""
@@ -49,13 +50,28 @@ class WorkerPool:
             self._free.put(None)
         self._alive: set[_Worker] = set()
 
-    def compare(self, gold: str, prediction: str, *, cpu_seconds: float) -> Comparison:
+    def compare(
+        self,
+        gold: str,
+        prediction: str,
+        *,
+        cpu_seconds: float,
+        policy: Policy | None = None,
+        is_percent_asked: bool = False,
+    ) -> Comparison:
         """Whether the answers are equal; is_equal is None if the worker did not live to say."""
+        question = {
+            "gold": gold,
+            "prediction": prediction,
+            "cpu_seconds": cpu_seconds,
+            "policy": (policy or Policy()).settings(),
+            "is_percent_asked": is_percent_asked,
+        }
         worker, answer = self._free.get(), None
         try:
             worker = worker or _Worker()
             self._alive.add(worker)
-            answer = worker.ask({"gold": gold, "prediction": prediction, "cpu_seconds": cpu_seconds}, cpu_seconds)
+            answer = worker.ask(question, cpu_seconds)
         finally:
             if worker is not None and answer is None:  # it died over the question, or may still owe an answer
                 worker.kill()
@@ -159,6 +175,7 @@ def serve() -> None:
         answers.flush()
 
     try:
+        from lydian.verifiers.bounds import TooLarge
         from lydian.verifiers.equality import compare, load_libraries
 
         load_libraries()
@@ -171,7 +188,12 @@ def serve() -> None:
         question = json.loads(line)
         _limit_processor_time(question["cpu_seconds"])
         try:
-            is_equal, reason = compare(question["gold"], question["prediction"])
+            policy = Policy(**question["policy"])
+            is_equal, reason = compare(
+                question["gold"], question["prediction"], policy, is_percent_asked=question["is_percent_asked"]
+            )
+        except TooLarge as error:
+            say({"is_equal": None, "reason": f"too large to compute with: {error}"})
         except (MemoryError, RecursionError) as error:
             say({"is_equal": None, "reason": f"{type(error).__name__} in the comparison"})
         except Exception as error:  # noqa: BLE001  the process boundary: recorded as a failed verdict

@@ -12,7 +12,10 @@ from typer.testing import CliRunner
 from lydian.cli.main import app, describe
 from lydian.errors import LydianError, RecipeError, RunError
 
-COMMANDS = ("run", "eval", "check", "compare", "report", "fetch", "grade", "show", "explain", "doctor")
+COMMANDS = (
+    *("run", "eval", "check", "compare", "rescore", "power", "gate", "contamination", "evidence", "report", "fetch"),
+    *("grade", "show", "explain", "drill", "doctor"),
+)
 
 
 @pytest.fixture

@@ -61,9 +61,15 @@ def test_an_id_that_occurs_twice_names_both_places():
     assert [place for place, _ in load_problems(rows, on_bad_row="skip").skipped] == ["rows, row 3"]
 
 
-def test_other_columns_that_hold_single_values_become_metadata():
+def test_other_columns_become_metadata():
     row = ROW | {"id": "x", "level": 3, "easy": True, "tags": ["a"], "note": None, "weight": 0.5, "by": "Ann"}
-    assert load_problems([row]).items[0].metadata == {"level": 3, "easy": True, "weight": 0.5, "by": "Ann"}
+    assert load_problems([row]).items[0].metadata == {
+        "level": 3,
+        "easy": True,
+        "tags": ["a"],
+        "weight": 0.5,
+        "by": "Ann",
+    }
 
 
 def test_columns_may_have_other_names():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from statistics import fmean
 
@@ -204,3 +205,33 @@ def test_sign_flip_by_hand():
 def test_estimate_refuses_a_reversed_interval():
     with pytest.raises(InputError, match="low ≤ high"):
         st.Estimate(value=0.5, low=0.6, high=0.4, num=3, method="t")
+
+
+def test_clustered_by_hand() -> None:
+    """Clusters a: 1, 1; b: 0, 0; c: 1, 0; mean ½. Sums of deviations 1, −1, 0: SE = √(3/2 · 2)/6 = 0.289; t(2) = 4.303
+    gives ±1.24, outside [0, 1], so that Wilson's with 3 clusters stands in: at p = ½, ½ ± ½·z/√(3 + z²)."""
+    values, clusters = [1, 1, 0, 0, 1, 0], ["a", "a", "b", "b", "c", "c"]
+    by_t = st.clustered(values, clusters, is_share=False)
+    assert by_t.method == "clustered t" and by_t.high - by_t.value == pytest.approx(
+        4.30265 * math.sqrt(3) / 6, rel=1e-4
+    )
+    by_wilson = st.clustered(values, clusters)
+    z = st.Z95
+    assert by_wilson.num == 6 and by_wilson.high - 0.5 == pytest.approx(0.5 * z / math.sqrt(3 + z * z))
+
+
+def test_clusters_of_one_are_plain_problems() -> None:
+    values = [0.2, 0.4, 0.6, 0.8, 0.5, 0.5]
+    assert st.clustered(values, range(6)).low == pytest.approx(st.mean(values).low)
+
+
+def test_related_problems_widen_the_bootstrap() -> None:
+    values, clusters = [1.0, 1.0, 0.0, 0.0] * 5, [i // 2 for i in range(20)]
+    plain, by_cluster = st.bootstrap(values), st.bootstrap(values, clusters=clusters)
+    assert by_cluster.high - by_cluster.low > 1.2 * (plain.high - plain.low) and by_cluster.num == 20
+
+
+def test_holm_by_hand() -> None:
+    """Sorted 0.01, 0.02, 0.03, 0.9 times 4, 3, 2, 1: 0.04, 0.06, 0.06, 0.9; in the order given."""
+    assert st.holm([0.03, 0.9, 0.01, 0.02]) == pytest.approx([0.06, 0.9, 0.04, 0.06])
+    assert st.holm([]) == [] and st.holm([0.7, 0.8]) == [1.0, 1.0]

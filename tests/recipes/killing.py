@@ -74,6 +74,7 @@ STAGES = (
 [[stages]]
 algorithm = "expert_iteration"
 data = "train"
+self_test = false
 rounds = 2
 problems_per_round = 8
 num_samples = 4
@@ -86,6 +87,7 @@ optimiser = { learning_rate = 1e-3 }
 [[stages]]
 algorithm = "grpo"
 data = "train"
+self_test = false
 rounds = 3
 epochs = 2
 problems_per_round = 4

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from lydian.data.trajectory import Finish
@@ -84,3 +86,35 @@ def test_check_reaches_every_part_and_the_fingerprint_every_setting() -> None:
 def test_bad_tables_are_refused(name: str, settings: dict) -> None:
     with pytest.raises(RecipeError):
         make_verifier(name, **settings)
+
+
+def test_threshold_turns_a_soft_score_into_right_or_wrong_and_keeps_it() -> None:
+    """0.2 · format + 0.8 · content: a right answer without the format has 0.8."""
+    soft = {"soft": {"name": "weighted", "parts": PARTS, "weights": {"format": 0.2, "content": 0.8}}}
+    low, high = (judge("threshold", CONTENT_ONLY, parts=soft, at_least=bound) for bound in (0.8, 0.9))
+    assert (low.score, low.outcome, high.score, high.outcome) == (1.0, Outcome.CORRECT, 0.0, Outcome.WRONG)
+    assert high.parts == {"soft": pytest.approx(0.8), "soft.format": 0.0, "soft.content": 1.0}
+
+
+def test_threshold_of_a_failed_part_has_no_score() -> None:
+    verdict = judge("threshold", BOMB, parts={"all": {"name": "all_of", "parts": SLOW}}, at_least=0.0)
+    assert (verdict.score, verdict.outcome) == (None, Outcome.FAILED)
+
+
+def test_by_field_judges_each_problem_by_its_own_verifier() -> None:
+    choices = {"number": {"name": "numeric"}, "letter": {"name": "choice"}}
+    verifier = make_verifier("by_field", field="kind", choices=choices)
+    number = replace(bare_problem("4"), metadata={"kind": "number"})
+    letter = replace(bare_problem("B"), metadata={"kind": "letter"})
+    verdicts = [verifier.verify(problem, "The answer is B.", Finish.STOP) for problem in (number, letter)]
+    assert [(v.outcome, v.parts) for v in verdicts] == [
+        (Outcome.UNPARSED, {"number": 0.0}),
+        (Outcome.CORRECT, {"letter": 1.0}),
+    ]
+    assert {v.verifier for v in verdicts} == {verifier.fingerprint}
+    with pytest.raises(VerifierError):
+        verifier.check(replace(bare_problem("B"), metadata={"kind": "other"}))
+    with pytest.raises(VerifierError):
+        verifier.check(bare_problem("B"))
+    with pytest.raises(RecipeError):
+        make_verifier("by_field", field="kind", choices=choices, default="word")

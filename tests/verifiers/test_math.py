@@ -2,7 +2,7 @@ import pytest
 
 from lydian.data.trajectory import Finish
 from lydian.data.verdict import Outcome, Verdict
-from lydian.errors import VerifierError
+from lydian.errors import RecipeError, VerifierError
 from lydian.verifiers import make_verifier
 from lydian.verifiers.verifier import bare_problem
 
@@ -88,7 +88,7 @@ def test_cut_off_work_is_truncated_unless_its_answer_is_boxed() -> None:
 
 
 def test_a_comparison_past_its_limit_is_failed_and_has_no_score() -> None:
-    bomb = verdict("1", r"\boxed{9^{9^{9^{9}}}}", cpu_seconds=0.3)
+    bomb = verdict("1", r"\boxed{\Gamma(10^9)}", cpu_seconds=0.3)
     assert (bomb.outcome, bomb.score) == (Outcome.FAILED, None)
     assert "0.3 s" in bomb.reason
 
@@ -107,3 +107,17 @@ def test_answer_only_takes_the_whole_prediction() -> None:
 def test_a_problem_without_a_gold_answer_is_an_error_when_checked() -> None:
     with pytest.raises(VerifierError):
         make_verifier("math").check(bare_problem(None))
+
+
+@pytest.mark.parametrize("gold", [r"\frac{1}{", r"\boxed{}", "...", "3 +", "}{", r"\begin{pmatrix}1", "7" * 3000])
+def test_a_gold_answer_that_nobody_can_read_is_an_error_when_checked(gold: str) -> None:
+    with pytest.raises(VerifierError):
+        make_verifier("math").check(bare_problem(gold))
+
+
+def test_the_policies_are_settings_and_enter_the_fingerprint() -> None:
+    assert make_verifier("math").fingerprint != make_verifier("math", units="ignored").fingerprint
+    assert verdict("50", "50%", answer_only=True).outcome is Outcome.WRONG
+    assert verdict("50", "50%", answer_only=True, percent="either").outcome is Outcome.CORRECT
+    with pytest.raises(RecipeError):
+        make_verifier("math", base="any")

@@ -1,0 +1,86 @@
+"""One on-policy step on a model of a given size: sample groups, update, publish, load; its two halves timed apart."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from channel import Commands, serve, use_threads
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from lydian.data.sequence import Sequence
+from lydian.data.trajectory import Sampling
+from lydian.models.policy import Policy
+from lydian.objectives.policy_gradient import clip
+from lydian.rollout.engine import Request
+from lydian.rollout.local import LocalEngine
+from lydian.training.learner import Learner
+from lydian.training.optim import OptimiserSettings
+
+
+def make_model(config: dict[str, Any]) -> LlamaForCausalLM:
+    """A Llama with random weights of the seed."""
+    torch.manual_seed(config["seed"])
+    return LlamaForCausalLM(LlamaConfig(**config["architecture"])).eval()
+
+
+def load(config: dict[str, Any]) -> Commands:
+    use_threads(config)
+    model = make_model(config)
+    learner = Learner(
+        Policy(model, compute_dtype=getattr(torch, config["dtype"])),
+        objective=clip,
+        normaliser="sequence_mean",
+        optimiser=OptimiserSettings(learning_rate=1e-6),
+    )
+    copy = make_model(config).to(getattr(torch, config["dtype"]))
+    engine = LocalEngine(copy, stop_tokens=frozenset(), decode=lambda ids: "")
+    generator = torch.Generator().manual_seed(config["seed"])
+    prompts = torch.randint(
+        config["architecture"]["vocab_size"], (config["problems"], config["prompt"]), generator=generator
+    ).tolist()
+
+    def sample(index: int) -> list[Sequence]:
+        sampling = Sampling(max_tokens=config["new_tokens"], seed=index)
+        completions = engine.generate(
+            [
+                Request(problem_id=f"p{i}", prompt=tuple(prompt), num_samples=config["group"], sampling=sampling)
+                for i, prompt in enumerate(prompts)
+            ]
+        )
+        return [
+            _sequence(f"p{i}", k, tuple(prompts[i]), completion)
+            for i, samples in enumerate(completions)
+            for k, completion in enumerate(samples)
+        ]
+
+    def step(index: int) -> dict[str, Any]:
+        began = time.perf_counter()
+        sequences = sample(index)
+        sampled = time.perf_counter()
+        learner.accumulate(sequences)
+        learner.step(0.0)
+        engine.load(learner.publish())
+        return {"rollout_seconds": sampled - began, "training_seconds": time.perf_counter() - sampled}
+
+    return {"step": step}
+
+
+def _sequence(group: str, index: int, prompt: tuple[int, ...], completion: Any) -> Sequence:
+    nothing = (0.0,) * len(prompt)
+    advantage = 1.0 if index % 2 else -1.0  # any signal will do
+    return Sequence(
+        id=f"{group}/{index}",
+        group=group,
+        tokens=prompt + completion.tokens,
+        trained=(False,) * len(prompt) + (True,) * len(completion.tokens),
+        streams={
+            "behaviour_logprobs": nothing + completion.logprobs,
+            "advantage": nothing + (advantage,) * len(completion.tokens),
+        },
+    )
+
+
+if __name__ == "__main__":
+    serve(load)
