@@ -24,6 +24,7 @@ from lydian.rollout.local import LocalEngine
 from lydian.text.template import make_template
 from lydian.training.algorithms import ALGORITHMS
 from lydian.training.collect import Rollouts
+from lydian.training.learner import Learner
 from lydian.training.loop import Position, Quiet, train
 from lydian.training.stage import make_credit
 
@@ -42,6 +43,14 @@ class Parity:
         score = parity(text)
         outcome = Outcome.CORRECT if score else Outcome.WRONG
         return Verdict(score=score, outcome=outcome, extracted=None, verifier=self.fingerprint)
+
+
+def behaviour_gap(learner: Learner, items: list[Any]) -> float:
+    """The largest difference between the engine's and the learner's logprobs of a sampled token, in nats."""
+    measured = [s for s in learner.with_fixed_policies(items, num_steps=2) if isinstance(s, Sequence)]
+    streams = ("proximal_logprobs", "behaviour_logprobs")
+    pairs = (zip(*(s.streams[name] for name in streams), s.trained, strict=True) for s in measured)
+    return max(abs(a - b) for tokens in pairs for a, b, used in tokens if used)
 
 
 def load(config: dict[str, Any]) -> Commands:
@@ -91,15 +100,6 @@ def load(config: dict[str, Any]) -> Commands:
     def equality() -> dict[str, Any]:
         source = rollouts(0)
         items: list[Any] = source.assign(source.collect(0).items)
-        measured = [s for s in learner.with_fixed_policies(items, num_steps=2) if isinstance(s, Sequence)]
-        gap = max(
-            abs(a - b)
-            for s in measured
-            for a, b, used in zip(
-                s.streams["proximal_logprobs"], s.streams["behaviour_logprobs"], s.trained, strict=True
-            )
-            if used
-        )
 
         def plain(model: nn.Module) -> Iterator[Tensor]:
             for item in items:
@@ -107,7 +107,7 @@ def load(config: dict[str, Any]) -> Commands:
                 advantage = item.streams["advantage"][-1]
                 yield -advantage * torch.exp(now - now.detach()).mean() / len(items)
 
-        return gaps(learner, items, plain) | {"logprobs": {"gap": gap}}
+        return gaps(learner, items, plain) | {"logprobs": {"gap": behaviour_gap(learner, items)}}
 
     return {"step": step, "equality": equality}
 

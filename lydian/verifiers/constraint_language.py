@@ -96,7 +96,7 @@ def language_of(text: str) -> str | None:
     if kana and kana + scripts["CJK"] > 0.5 * scripts.total() and kana > 0.1 * scripts["CJK"]:
         return "ja"
     script, count = scripts.most_common(1)[0]
-    if count <= 0.5 * scripts.total():
+    if 3 * count <= 2 * scripts.total():  # a reply in two scripts is in neither's language
         return None
     return _ALONE.get(script) or _by_words(text[:_MAX_CHARACTERS].lower(), _MIXED[script])
 

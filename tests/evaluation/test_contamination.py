@@ -57,6 +57,8 @@ def test_pieces_in_several_texts_do_not_add_up() -> None:
     words = SEA.split()
     found = look({"a": SEA}, [" ".join(words[:9])], [" ".join(words[9:])])
     assert found.overlaps[0].share == pytest.approx(11 / 20) and found.overlaps[0].place == "train:2"
+    found = look({"a": SEA}, [" ".join(words[9:])], [" ".join(words[:9])])
+    assert found.overlaps[0].share == pytest.approx(11 / 20) and found.overlaps[0].place == "train:1"
 
 
 def test_repeats_inside_each_side() -> None:
