@@ -6,7 +6,8 @@ percent signs count for nothing; if one side is an integer the other must be tha
 is not 72); two fractions must be the same fraction (2/4 is not 1/2).
 
 What differs from the course's grader:
-- Units after a number are those that math-verify knows, not the grader's list of words.
+- Any unit or noun after a number is left out of the comparison, not the grader's list of words alone: `72 dollars` and
+  `72 clips`, which it refuses for 72, are right here.
 - Expressions that it refuses to compare (`^{`, three letters or more) are compared here, so that `1+x^{2}` is
   `x^{2}+1`; sets, intervals, equations and matrices are compared as such.
 - A comparison runs in another process under a limit of processor time; past it the answer counts as wrong.

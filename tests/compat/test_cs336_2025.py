@@ -306,12 +306,18 @@ def test_dpo_by_token_sums():
     ("answer", "right"),
     [
         *[(a, True) for a in ("72", " $72 ", "72%", "72 apples", "72 hours", "x = 72", "72.0", r"3 \boxed{72} 4")],
-        *[(a, False) for a in ("72 dollars", "72 clips", "She sold 72", "", "71+1", "144/2", "72 or 73", r"\boxed{7}")],
+        *[(a, False) for a in ("She sold 72", "", "71+1", "144/2", "72 or 73", r"\boxed{7}")],
     ],
 )
 def test_r1_zero_rewards_as_seen_in_the_courses_grader(answer: str, right: bool):
     response = f"48 + 24 </think> <answer>{answer}</answer>"
     assert course.r1_zero_reward_fn(response, "72") == {"format_reward": 1, "answer_reward": right, "reward": right}
+
+
+@pytest.mark.parametrize("answer", ["72 dollars", "72 clips"])
+def test_any_noun_after_a_number_is_left_out_where_the_course_has_a_list(answer: str):
+    """The difference that the module states: the course's grader finds both wrong."""
+    assert course.r1_zero_reward_fn(f"48 + 24 </think> <answer>{answer}</answer>", "72")["reward"] == 1
 
 
 @pytest.mark.parametrize(
