@@ -1,4 +1,8 @@
-"""The plain path that Lydian's is compared with: one sequence at a time through transformers, no forest, no packing."""
+"""The plain path that Lydian's is compared with: one sequence at a time through transformers, no forest, no packing.
+
+It is computed in float64: in float32 its own rounding is larger than what is to be measured (SmolLM2, four
+conversations: the plain float32 gradient is 1.4e-4 from the float64 one, Lydian's 4e-6).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from lydian.training.learner import Learner
 def logprobs(model: nn.Module, sequence: Tokens) -> Tensor:
     """log π of each trained token of a sequence."""
     ids = torch.tensor([sequence.tokens])
-    scores = model(input_ids=ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
+    scores = model(input_ids=ids, use_cache=False).logits[0, :-1].log_softmax(-1)
     chosen = scores.gather(-1, ids[0, 1:, None]).squeeze(-1)
     return chosen[torch.tensor(sequence.trained[1:])]
 
@@ -32,10 +36,12 @@ def gaps(
     loss = learner.accumulate(items)["loss"]
     gradient = _take_gradient(model)
     plain_loss = 0.0
+    model.double()
     for term in losses(model):
         term.backward()
         plain_loss += term.item()
     plain_gradient = _take_gradient(model)
+    model.float()
     difference = sum((gradient[name] - plain_gradient[name]).square().sum().item() for name in plain_gradient)
     size = sum(value.square().sum().item() for value in plain_gradient.values())
     return {

@@ -2,7 +2,7 @@
 
 const KNOWN_CHARTS = [
   { title: "reward", names: ["reward"] },
-  { title: "accuracy of samples, and held out", names: ["accuracy", "heldout_accuracy"] },
+  { title: "accuracy: reward, held out", names: ["accuracy", "heldout_accuracy"] },
   { title: "mean tokens", names: ["mean_tokens"] },
   { title: "entropy", names: ["entropy"], unit: "nats" },
   { title: "KL from the proximal policy", names: ["kl_k1", "kl_k3"], unit: "nats" },
@@ -10,14 +10,14 @@ const KNOWN_CHARTS = [
   { title: "clipped tokens", names: ["clipped_low", "clipped_high"], unit: "share" },
   { title: "gradient norm", names: ["gradient_norm"] },
   { title: "loss", names: ["loss"] },
-  { title: "groups without signal: all, right, wrong", names: ["no_signal_groups", "all_right_groups", "all_wrong_groups"] },
-  { title: "reward of shorter, longer half", names: ["reward_short", "reward_long"] },
-  { title: "cut off, no answer, several", names: ["truncated", "unparsed", "several_answers"] },
+  { title: "groups without signal", names: ["no_signal_groups", "all_right_groups", "all_wrong_groups"] },
+  { title: "reward: short, long", names: ["reward_short", "reward_long"] },
+  { title: "cut off, none, several", names: ["truncated", "unparsed", "several_answers"] },
   { title: "repetition", names: ["repetition"] },
   { title: "distinct answers a group", names: ["distinct_answers"] },
   { title: "behaviour gap", names: ["behaviour_gap"] },
-  { title: "proximal / behaviour: mean weight", names: ["behaviour/weight_mean"] },
-  { title: "proximal / behaviour: effective sample", names: ["behaviour/ess", "behaviour/applied_ess"] },
+  { title: "proximal / behaviour weight", names: ["behaviour/weight_mean"] },
+  { title: "effective sample size", names: ["behaviour/ess", "behaviour/applied_ess"] },
 ];
 const LINE_CLASSES = ["line-a", "line-b", "line-c", "line-d", "line-e", "line-f"];
 const CHART = { width: 280, height: 150, left: 44, right: 10, top: 10, bottom: 24 };
