@@ -97,7 +97,7 @@ def test_the_only_judged_member_of_a_group_is_left_out(advantage):
 
 
 def test_a_problem_whose_greedy_completion_was_not_judged_has_no_baseline():
-    """Greedy reward ½ of p alone: its samples get 1 − ½ and 0 − ½; those of q are left out, not given a zero."""
+    """Greedy reward ½ of p alone: its samples get 1 − ½ and 0 − ½, those of q are left out; as a zero they would stay."""
     credit = PolicyGradient(advantage=remax)
     groups = [group("p", ("a", 1.0), ("b", 0.0)), group("q", ("a", 1.0), ("b", 0.0))]
     assert advantages(credit.assign(credit.sequences(groups, {"p": 0.5}))) == {"p/0": 0.5, "p/1": -0.5}
