@@ -144,13 +144,12 @@ class Rollouts:
         return score(problems, trajectories, self.template, self.verifier)
 
     def _greedy_rewards(self, groups: Seq[Group], round: int) -> dict[str, float]:
-        """ReMax's baseline: the greedy completion's reward by problem id; none where its verifier failed."""
+        """ReMax's baseline: the reward of the greedy completion of each problem, by problem id; 0 where it failed."""
         if "greedy_reward" not in self.credit.needs:
             return {}
         sampling = replace(self.sampling, temperature=0.0, seed=self._seed(round, 0))
         greedy = self._groups([group.problem for group in groups], sampling, None, num_samples=1)
-        scores = {group.problem.id: group.members[0].verdict.score for group in greedy}
-        return {problem: score for problem, score in scores.items() if score is not None}
+        return {group.problem.id: group.members[0].verdict.score or 0.0 for group in greedy}
 
     def _seed(self, round: int, draw: int) -> int:
         return derived_seed(self.seed, round, draw) if draw else derived_seed(self.seed, round)

@@ -103,8 +103,6 @@ class PolicyGradient:
         Raises RecipeError if samples were drawn from a truncated distribution (greedy, top-p, top-k, min-p): the ratio
         between the learner's policy and the sampler's would then be wrong for every token.
         """
-        if "greedy_reward" in self.needs:  # where the verifier failed on the greedy completion there is no baseline
-            groups = [group for group in groups if group.problem.id in greedy_rewards]
         members = [(group, member) for group in groups for member in _comparable(group)]
         for _, member in members:
             _require_full_support(member.trajectory.turns[-1].completion.sampling)
