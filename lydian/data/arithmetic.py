@@ -15,11 +15,13 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from lydian.data.problems import Conversation, Message, Preference, Problem
+from lydian.data.labelled import Labelled, Stepwise
+from lydian.data.problems import Conversation, Feedback, Message, Preference, Problem
+from lydian.data.steps import split_steps
 from lydian.errors import DataError
 
 LARGEST = 99
@@ -114,9 +116,82 @@ def arithmetic_solutions(
 
 
 def arithmetic_preferences(
-    *, num: int, split: str = "train", min_level: int = 2, max_level: int = 6, seed: int = 0
+    *,
+    num: int,
+    split: str = "train",
+    rejected: Literal["wrong", "careless"] = "wrong",
+    min_level: int = 2,
+    max_level: int = 6,
+    seed: int = 0,
 ) -> list[Preference]:
-    """The worked solution preferred to one whose steps are wrong.
+    """The worked solution preferred to a worse one.
+
+    num        how many, all different
+    split      train, heldout or validation: no chain is in two of them
+    rejected   wrong: in the stated format, with every step wrong; careless: by chance in another format, or with a
+               wrong answer
+    min_level  fewest operations
+    max_level  most operations
+    seed       which ones are drawn
+
+    Raises DataError for another kind of rejected reply.
+    """
+    if rejected not in ("wrong", "careless"):
+        raise DataError(
+            where="arithmetic_preferences",
+            given=f"rejected={rejected!r}",
+            expected="wrong or careless",
+            fix="Correct it.",
+        )
+    rng = np.random.Generator(np.random.Philox(seed))
+    return [
+        Preference(
+            id=f"preference-{split}-{seed}-{index}",
+            messages=(Message(role="user", content=chain.question),),
+            chosen=chain.solution,
+            rejected=_careless(chain, rng) if rejected == "careless" else _formatted(chain, _wrong_values(chain, rng)),
+            source="arithmetic",
+            split=split,
+            metadata={"level": len(chain.operations)},
+        )
+        for index, chain in enumerate(_distinct_chains(num, split, min_level, max_level, seed))
+    ]
+
+
+def arithmetic_stepwise(
+    *, num: int, split: str = "train", error_rate: float = 0.3, min_level: int = 2, max_level: int = 6, seed: int = 0
+) -> list[Stepwise]:
+    """Worked solutions with mistakes; a step is right if the result that it writes is.
+
+    num         how many, all different
+    split       train, heldout or validation: no chain is in two of them
+    error_rate  probability that a step goes wrong; later steps build on the error
+    min_level   fewest operations
+    max_level   most operations
+    seed        which ones are drawn
+    """
+    rng = np.random.Generator(np.random.Philox(seed))
+    items = []
+    for index, chain in enumerate(_distinct_chains(num, split, min_level, max_level, seed)):
+        values = _written_values(chain, error_rate, rng)
+        items.append(
+            Stepwise(
+                id=f"stepwise-{split}-{seed}-{index}",
+                messages=(Message(role="user", content=chain.question),),
+                steps=split_steps(_formatted(chain, values), "comma"),
+                labels=tuple(float(a == b) for a, b in zip(values[1:], chain.values()[1:], strict=True)),
+                source="arithmetic",
+                split=split,
+                metadata={"level": len(chain.operations)},
+            )
+        )
+    return items
+
+
+def arithmetic_labelled(
+    *, num: int, split: str = "train", min_level: int = 2, max_level: int = 6, seed: int = 0
+) -> list[Labelled]:
+    """Questions with the kind of their last operation: sum, difference, product or quotient.
 
     num        how many, all different
     split      train, heldout or validation: no chain is in two of them
@@ -124,13 +199,12 @@ def arithmetic_preferences(
     max_level  most operations
     seed       which ones are drawn
     """
-    rng = np.random.Generator(np.random.Philox(seed))
+    names = {"+": "sum", "-": "difference", "*": "product", "/": "quotient"}
     return [
-        Preference(
-            id=f"preference-{split}-{seed}-{index}",
+        Labelled(
+            id=f"labelled-{split}-{seed}-{index}",
             messages=(Message(role="user", content=chain.question),),
-            chosen=chain.solution,
-            rejected=_formatted(chain, _wrong_values(chain, rng)),
+            label=names[chain.operations[-1][0]],
             source="arithmetic",
             split=split,
             metadata={"level": len(chain.operations)},
@@ -171,10 +245,47 @@ def arithmetic_text(
     return documents
 
 
+def arithmetic_feedback(
+    *,
+    num: int,
+    split: str = "train",
+    rejected: Literal["wrong", "careless"] = "wrong",
+    min_level: int = 2,
+    max_level: int = 6,
+    seed: int = 0,
+) -> list[Feedback]:
+    """Right solutions and worse ones to different problems, by turns: a thumb up, a thumb down.
+
+    num        how many, all different
+    split      train, heldout or validation: no chain is in two of them
+    rejected   what is wrong with the worse ones, see `arithmetic_preferences`
+    min_level  fewest operations
+    max_level  most operations
+    seed       which ones are drawn
+    """
+    levels = {"min_level": min_level, "max_level": max_level}
+    pairs = arithmetic_preferences(num=num, split=split, rejected=rejected, seed=seed, **levels)
+    return [
+        Feedback(
+            id=pair.id.replace("preference", "feedback"),
+            messages=pair.messages,
+            reply=pair.rejected if index % 2 else pair.chosen,
+            is_desirable=index % 2 == 0,
+            source=pair.source,
+            split=pair.split,
+            metadata=pair.metadata,
+        )
+        for index, pair in enumerate(pairs)
+    ]
+
+
 GENERATORS: dict[str, Callable[..., list[Any]]] = {
     "arithmetic": arithmetic_problems,
     "arithmetic_solutions": arithmetic_solutions,
     "arithmetic_preferences": arithmetic_preferences,
+    "arithmetic_feedback": arithmetic_feedback,
+    "arithmetic_stepwise": arithmetic_stepwise,
+    "arithmetic_labelled": arithmetic_labelled,
     "arithmetic_text": arithmetic_text,
 }
 """Generators by the name that recipes give; their keyword-only parameters are their settings."""
@@ -200,6 +311,16 @@ def _wrong_values(chain: _Chain, rng: np.random.Generator) -> list[int]:
     while values == right:
         values = _written_values(chain, 1.0, rng)
     return values
+
+
+def _careless(chain: _Chain, rng: np.random.Generator) -> str:
+    """A reply with a wrong answer in the stated format, or one in another format."""
+    if rng.random() < 0.5:
+        return _reply(chain, 0.0, 0.3, rng)
+    values = chain.values()
+    while values[-1] == chain.values()[-1]:
+        values = _written_values(chain, 0.3, rng)
+    return _formatted(chain, values)
 
 
 def _reply(chain: _Chain, formatted_share: float, error_rate: float, rng: np.random.Generator) -> str:

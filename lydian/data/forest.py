@@ -46,6 +46,8 @@ class Sites:
 
     source: Int[Tensor, " n"]
     """Index into the forest's flattened [rows · length] hidden states: the state that predicts."""
+    after: Int[Tensor, " n"]
+    """Index of the state that has read the target: what a score of the text so far is read from."""
     target: Int[Tensor, " n"]
     """The token that is predicted."""
     sequence: Int[Tensor, " n"]
@@ -81,7 +83,7 @@ class Forest:
         sites = Sites(
             **{
                 name: getattr(self.sites, name).to(device)
-                for name in ("source", "target", "sequence", "weight", "temperature")
+                for name in ("source", "after", "target", "sequence", "weight", "temperature")
             },
             streams={name: stream.to(device) for name, stream in self.sites.streams.items()},
         )
@@ -300,6 +302,7 @@ def _sites(placed: list[tuple[Sequence, np.ndarray]], weights: Mapping[str, floa
 
     return Sites(
         source=torch.from_numpy(np.concatenate([nodes[t - 1] for (_, nodes), t in zip(placed, trained, strict=True)])),
+        after=torch.from_numpy(np.concatenate([nodes[t] for (_, nodes), t in zip(placed, trained, strict=True)])),
         target=torch.from_numpy(
             np.concatenate([np.asarray(s.tokens, dtype=np.int64)[t] for (s, _), t in zip(placed, trained, strict=True)])
         ),

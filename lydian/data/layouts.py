@@ -57,7 +57,7 @@ class Row:
     def messages(self, field: str, *, role: str = "role", content: str = "content") -> tuple[Message, ...]:
         """The field as a list of messages, each a mapping with a role and a content."""
         value = self.get(field)
-        if not _is_list(value) or not value:
+        if not is_list(value) or not value:
             raise self.wrong(field, f"a list of {{{role!r}, {content!r}}}")
         return tuple(self._message(field, k, entry, role, content) for k, entry in enumerate(value))
 
@@ -137,7 +137,8 @@ def known_fields(layouts: Sequence[Layout]) -> Collection[str]:
     return {"id", *(field for layout in layouts for field in layout.fields)}
 
 
-def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
+def is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    """A list or tuple, as JSON, parquet and `datasets` give them."""
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
@@ -152,16 +153,19 @@ def _asked(field: str) -> Callable[[Row], tuple[Message, ...]]:
     return lambda row: _user(row.text(field).strip())
 
 
-def _messages(row: Row) -> tuple[Message, ...]:
+def read_messages(row: Row) -> tuple[Message, ...]:
+    """The column `messages`."""
     return row.messages("messages")
 
 
-def _sharegpt(row: Row) -> tuple[Message, ...]:
+def read_sharegpt(row: Row) -> tuple[Message, ...]:
+    """The column `conversations`, in ShareGPT's words."""
     return row.messages("conversations", role="from", content="value")
 
 
-def _prompt(row: Row) -> tuple[Message, ...]:
-    return row.messages("prompt") if _is_list(row.get("prompt")) else _user(row.text("prompt"))
+def read_prompt(row: Row) -> tuple[Message, ...]:
+    """The column `prompt`: a text from the user, or messages."""
+    return row.messages("prompt") if is_list(row.get("prompt")) else _user(row.text("prompt"))
 
 
 def _body_and_question(row: Row) -> tuple[Message, ...]:
@@ -178,7 +182,7 @@ def _options(row: Row) -> list[str]:
             raise row.wrong(missing[0], "an option for every letter up to the last")
         return [row.answer(letter) for letter in letters]
     choices = row.get("choices")
-    if not _is_list(choices) or len(choices) < 2 or len(choices) > 26 or not all(isinstance(c, str) for c in choices):
+    if not is_list(choices) or len(choices) < 2 or len(choices) > 26 or not all(isinstance(c, str) for c in choices):
         raise row.wrong("choices", "a list of 2 to 26 texts")
     return [choice.strip() for choice in choices]
 
@@ -223,10 +227,11 @@ def _prompt_answer(row: Row) -> str | None:
         return _after_hashes(row, "answer")
     if not row.has("completion"):
         return None
-    return _reply(row, "completion") if _is_list(row.get("completion")) else _after_hashes(row, "completion")
+    return read_reply(row, "completion") if is_list(row.get("completion")) else _after_hashes(row, "completion")
 
 
-def _reply(row: Row, field: str) -> str:
+def read_reply(row: Row, field: str) -> str:
+    """A list that holds one message from the assistant."""
     messages = row.messages(field)
     if len(messages) != 1 or messages[0].role != "assistant":
         raise row.wrong(field, "one message from the assistant")
@@ -268,8 +273,8 @@ def _preference(row: Row) -> dict[str, Any]:
 
     The prompt is never guessed from common characters: two replies may begin alike.
     """
-    prompt = _prompt(row) if row.has("prompt") else ()
-    if not _is_list(row.get("chosen")):
+    prompt = read_prompt(row) if row.has("prompt") else ()
+    if not is_list(row.get("chosen")):
         if not prompt:
             raise row.wrong("prompt", "a prompt, or chosen and rejected as lists of messages that begin with it")
         return {"messages": prompt, "chosen": row.text("chosen"), "rejected": row.text("rejected")}
@@ -312,9 +317,9 @@ def _conversation(ask: _Ask, reply: Callable[[Row], str]) -> Callable[[Row], dic
 
 
 def _completed(row: Row) -> dict[str, Any]:
-    if _is_list(row.get("completion")):
-        return {"messages": _prompt(row) + row.messages("completion")}
-    return {"messages": (*_prompt(row), Message(role="assistant", content=row.text("completion")))}
+    if is_list(row.get("completion")):
+        return {"messages": read_prompt(row) + row.messages("completion")}
+    return {"messages": (*read_prompt(row), Message(role="assistant", content=row.text("completion")))}
 
 
 _USER: Mapping[str, object] = {"role": "user", "content": "2 + 3 = ?"}
@@ -330,17 +335,18 @@ _MMLU = {"question": "2 + 3 = ?", "A": "4", "B": "5", "answer": "B"}
 _MORE = " ".join(_LETTERS[2:])
 
 
-def _table(*rows: tuple[str, str, Mapping[str, object], Callable[[Row], dict[str, Any]]]) -> tuple[Layout, ...]:
+def layout_table(*rows: tuple[str, str, Mapping[str, object], Callable[[Row], dict[str, Any]]]) -> tuple[Layout, ...]:
+    """Layouts from (required fields, optional fields, a right row, how it is read)."""
     return tuple(
         Layout(required=tuple(required.split()), optional=tuple(optional.split()), example=example, read=read)
         for required, optional, example, read in rows
     )
 
 
-PROBLEM_LAYOUTS = _table(
-    ("messages", "answer", {"messages": [_USER], "answer": "5"}, _problem(_messages, _optional_answer)),
-    ("conversations", "answer", {"conversations": [_HUMAN], "answer": "5"}, _problem(_sharegpt, _optional_answer)),
-    ("prompt", "answer completion", {"prompt": "2 + 3 = ?", "answer": "5"}, _problem(_prompt, _prompt_answer)),
+PROBLEM_LAYOUTS = layout_table(
+    ("messages", "answer", {"messages": [_USER], "answer": "5"}, _problem(read_messages, _optional_answer)),
+    ("conversations", "answer", {"conversations": [_HUMAN], "answer": "5"}, _problem(read_sharegpt, _optional_answer)),
+    ("prompt", "answer completion", {"prompt": "2 + 3 = ?", "answer": "5"}, _problem(read_prompt, _prompt_answer)),
     ("question choices answer", "", _CHOICES, _problem(_choice_question, _letter)),
     ("question A B answer", _MORE, _MMLU, _problem(_choice_question, _letter)),
     ("question answer", "", _WORKED, _problem(_asked("question"), _final_answer)),
@@ -350,9 +356,9 @@ PROBLEM_LAYOUTS = _table(
 )
 """How a problem may be laid out, in the order of the search."""
 
-CONVERSATION_LAYOUTS = _table(
-    ("messages", "", {"messages": [_USER, _REPLY]}, lambda row: {"messages": _messages(row)}),
-    ("conversations", "", {"conversations": [_HUMAN, _GPT]}, lambda row: {"messages": _sharegpt(row)}),
+CONVERSATION_LAYOUTS = layout_table(
+    ("messages", "", {"messages": [_USER, _REPLY]}, lambda row: {"messages": read_messages(row)}),
+    ("conversations", "", {"conversations": [_HUMAN, _GPT]}, lambda row: {"messages": read_sharegpt(row)}),
     ("prompt completion", "", {"prompt": "2 + 3 = ?", "completion": "5"}, _completed),
     ("question choices answer", "", _CHOICES, _conversation(_choice_question, _letter)),
     ("question A B answer", _MORE, _MMLU, _conversation(_choice_question, _letter)),
@@ -364,7 +370,7 @@ CONVERSATION_LAYOUTS = _table(
 )
 """How a conversation may be laid out, in the order of the search."""
 
-PREFERENCE_LAYOUTS = _table(
+PREFERENCE_LAYOUTS = layout_table(
     ("chosen rejected", "prompt", {"prompt": "2 + 3 = ?", "chosen": "5", "rejected": "6"}, _preference),
 )
 """How a preference may be laid out."""

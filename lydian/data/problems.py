@@ -1,4 +1,4 @@
-"""What a model is asked, and what it is shown: `Problem`, `Conversation`, `Preference`. All frozen, all text."""
+"""What a model is asked, and what it is shown: `Problem`, `Conversation`, `Preference`, `Feedback`. All frozen text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 from lydian.errors import DataError
 
@@ -81,6 +81,7 @@ class Conversation:
 
     def __post_init__(self) -> None:
         _check_messages(self.id, self.messages, ends_with_assistant=True)
+        _check_reply(f"{self.id!r}.messages[{len(self.messages) - 1}]", self.messages[-1].content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,24 +101,49 @@ class Preference:
 
     def __post_init__(self) -> None:
         _check_messages(self.id, self.messages, ends_with_assistant=False)
-        if self.chosen == self.rejected:
+        for name, reply in (("chosen", self.chosen), ("rejected", self.rejected)):
+            _check_reply(f"preference {self.id!r}, {name}", reply)
+        if self.chosen.split() == self.rejected.split():
             raise DataError(
-                where=f"preference {self.id!r}",
-                given="chosen equal to rejected",
+                where=f"preference {self.id!r}, chosen and rejected",
+                given="chosen equal to rejected" + ("" if self.chosen == self.rejected else " but for blanks"),
                 expected="two different replies",
                 fix="Drop the row: it carries no preference.",
             )
-        for name, reply in (("chosen", self.chosen), ("rejected", self.rejected)):
-            if not reply.strip():
-                raise DataError(
-                    where=f"preference {self.id!r}, {name}",
-                    given="an empty reply",
-                    expected="text",
-                    fix="Drop the row, or load with on_bad_row='skip'.",
-                )
 
 
-def check_unique_ids(items: Iterable[Problem | Conversation | Preference], *, where: str) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback:
+    """A prompt with one reply and whether that reply is wanted: a thumb up or down, without a pair.
+
+    Example: `Feedback(id="f1", messages=(Message(role="user", content="Hi"),), reply="Hello!", is_desirable=True)`
+    """
+
+    id: str
+    messages: tuple[Message, ...]
+    reply: str
+    is_desirable: bool
+    source: str = ""
+    split: str = ""
+    metadata: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_messages(self.id, self.messages, ends_with_assistant=False)
+        _check_reply(f"feedback {self.id!r}, reply", self.reply)
+        if not isinstance(self.is_desirable, bool):
+            raise DataError(
+                where=f"feedback {self.id!r}, is_desirable",
+                given=repr(self.is_desirable),
+                expected="True or False",
+                fix="Load with `load_feedback`, which reads labels.",
+            )
+
+
+Item = TypeVar("Item", Problem, Conversation, Preference, Feedback)
+"""What a data set holds: items of one kind."""
+
+
+def check_unique_ids(items: Iterable[Problem | Conversation | Preference | Feedback], *, where: str) -> None:
     """Raises DataError if two items share an id: ids key seeds, records and paired comparisons."""
     seen: set[str] = set()
     for item in items:
@@ -152,4 +178,37 @@ def _check_messages(item_id: str, messages: tuple[Message, ...], *, ends_with_as
             given=f"a last message from {messages[-1].role}",
             expected=expected,
             fix="Load answers to imitate as conversations and questions to answer as problems.",
+        )
+    _check_order(item_id, [message.role for message in messages])
+
+
+def _check_order(item_id: str, roles: list[Role]) -> None:
+    """What chat templates take: system at the head only, nobody twice in a row, tools after the assistant's call.
+
+    Several tools may answer one call; the assistant may begin (a greeting).
+    """
+    for place, (before, role) in enumerate(zip([None, *roles[:-1]], roles, strict=True)):
+        expected = ""
+        if role == "system" and place > 0:
+            expected = "a system message in the first place only"
+        elif role == "tool" and before not in ("assistant", "tool"):
+            expected = "a tool's message after the assistant's or another tool's"
+        elif role == before != "tool":
+            expected = f"somebody else between two messages from {role}"
+        if expected:
+            raise DataError(
+                where=f"{item_id!r}.messages[{place}]",
+                given=f"a message from {role} after {before or 'nothing'}",
+                expected=expected,
+                fix="Correct the order, join the messages, or drop the row.",
+            )
+
+
+def _check_reply(where: str, reply: str) -> None:
+    if not reply.strip():
+        raise DataError(
+            where=where,
+            given="an empty reply",
+            expected="text",
+            fix="Drop the row, or load with on_bad_row='skip'.",
         )

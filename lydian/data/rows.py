@@ -1,12 +1,15 @@
-"""From files and tables to problems, conversations and preferences: `load_problems`, `load_conversations`, …"""
+"""From files and tables to problems, conversations, preferences, feedback, judged replies: `load_problems`, …"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeVar, get_args
 
+from lydian.data.feedback import FEEDBACK_LAYOUTS, JUDGED_LAYOUTS, relabelled, spread
+from lydian.data.judged import JudgedReply
+from lydian.data.labelled import LABELLED_LAYOUTS, STEPWISE_LAYOUTS, Labelled, Stepwise
 from lydian.data.layouts import (
     CONVERSATION_LAYOUTS,
     PREFERENCE_LAYOUTS,
@@ -16,12 +19,12 @@ from lydian.data.layouts import (
     known_fields,
     recognise,
 )
-from lydian.data.problems import Conversation, Preference, Problem
+from lydian.data.problems import Conversation, Feedback, Message, Preference, Problem
 from lydian.data.sources import RawRow, open_source
 from lydian.errors import DataError, InputError, LydianError
 
 OnBadRow = Literal["stop", "skip"]
-Item = TypeVar("Item", Problem, Conversation, Preference)
+Item = TypeVar("Item", Problem, Conversation, Preference, Feedback, JudgedReply, Stepwise, Labelled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +119,119 @@ def load_preferences(
     return _load(Preference, PREFERENCE_LAYOUTS, source, columns or {}, on_bad_row, split, name)
 
 
+def load_feedback(
+    source: object,
+    *,
+    columns: Mapping[str, str] | None = None,
+    labels: Mapping[str, bool] | None = None,
+    on_bad_row: OnBadRow = "stop",
+    split: str = "",
+    name: str | None = None,
+) -> Loaded[Feedback]:
+    """Reads replies with a thumb up or down; the other parameters and errors are those of `load_problems`.
+
+    labels  what other words of the column `label` mean: {"up": True, "down": False}; true, false, 1 and 0 need no rule
+
+    The sets of columns, in order: prompt, completion, label; messages, label; conversations (from, value), label: the
+    last message is the reply.
+
+    >>> row = {"prompt": "2 + 3 = ?", "completion": "6", "label": "down"}
+    >>> load_feedback([row], labels={"up": True, "down": False}).items[0].is_desirable
+    False
+    """
+    return _load(Feedback, FEEDBACK_LAYOUTS, source, columns or {}, on_bad_row, split, name, labels=labels)
+
+
+def load_judged(
+    source: object,
+    *,
+    columns: Mapping[str, str] | None = None,
+    labels: Mapping[str, bool] | None = None,
+    spread: Sequence[str] = (),
+    on_bad_row: OnBadRow = "stop",
+    split: str = "",
+    name: str | None = None,
+) -> Loaded[JudgedReply]:
+    """Reads replies with a score, a label, or several labels: what `lydian.data.pairs` builds from.
+
+    labels  as in `load_feedback`
+    spread  columns that hold one reply each, as an object with its columns, or several as a list of objects
+
+    The sets of columns, in order: those of a run's rollouts; prompt, completion and score, label or labels, with judge,
+    finish ("length" or "abort": cut off) and num_tokens where they are known. A row is one reply, so that ids are made
+    from its place; a column `id` goes to `metadata`. The other parameters and errors are those of `load_problems`.
+
+    >>> row = {"question": "2 + 3 = ?", "a": {"text": "5", "ok": True}, "b": {"text": "6", "ok": False}}
+    >>> columns = {"prompt": "question", "completion": "text", "label": "ok"}
+    >>> [(item.reply, item.is_correct) for item in load_judged([row], columns=columns, spread=("a", "b")).items]
+    [('5', True), ('6', False)]
+    """
+    return _load(JudgedReply, JUDGED_LAYOUTS, source, columns or {}, on_bad_row, split, name, labels, spread)
+
+
+def load_stepwise(
+    source: object,
+    *,
+    columns: Mapping[str, str] | None = None,
+    on_bad_row: OnBadRow = "stop",
+    split: str = "",
+    name: str | None = None,
+) -> Loaded[Stepwise]:
+    r"""Reads replies with a label for each step; parameters and errors are those of `load_problems`.
+
+    The sets of columns, in order: prompt, steps, labels; prompt, completions, labels. Labels are true or false, + or -,
+    numbers from 0 to 1, or null where nobody judged. A step without a blank at its end gets a line break.
+
+    >>> row = {"prompt": "2 + 3 - 1 = ?", "completions": ["2 + 3 = 6", "6 - 1 = 5"], "labels": [False, False]}
+    >>> load_stepwise([row]).items[0].reply
+    '2 + 3 = 6\n6 - 1 = 5'
+    """
+    return _load(Stepwise, STEPWISE_LAYOUTS, source, columns or {}, on_bad_row, split, name)
+
+
+def load_labelled(
+    source: object,
+    *,
+    columns: Mapping[str, str] | None = None,
+    on_bad_row: OnBadRow = "stop",
+    split: str = "",
+    name: str | None = None,
+) -> Loaded[Labelled]:
+    """Reads texts with the name of their class; parameters and errors are those of `load_problems`.
+
+    The sets of columns, in order: messages, label; text, label; prompt, label. Numbers and truth values are names too.
+
+    >>> load_labelled([{"text": "Well done!", "label": 1}]).items[0].label
+    '1'
+    """
+    return _load(Labelled, LABELLED_LAYOUTS, source, columns or {}, on_bad_row, split, name)
+
+
+def to_row(item: Conversation | Preference | Feedback) -> dict[str, Any]:
+    """The item as a row that its loader reads back; a single question as text, as other libraries expect it.
+
+    >>> ask = (Message(role="user", content="2 + 3 = ?"),)
+    >>> to_row(Preference(id="p", messages=ask, chosen="5", rejected="6"))
+    {'id': 'p', 'prompt': '2 + 3 = ?', 'chosen': '5', 'rejected': '6'}
+    """
+    head = {"id": item.id, **{key: value for key, value in item.metadata.items() if key != "id"}}
+    if isinstance(item, Conversation):
+        return head | {"messages": _as_lists(item.messages)}
+    is_question = [message.role for message in item.messages] == ["user"]
+
+    def reply(text: str) -> Any:
+        return text if is_question else [{"role": "assistant", "content": text}]
+
+    prompt = {"prompt": item.messages[0].content if is_question else _as_lists(item.messages)}
+    if isinstance(item, Preference):
+        return head | prompt | {"chosen": reply(item.chosen), "rejected": reply(item.rejected)}
+    return head | prompt | {"completion": reply(item.reply), "label": item.is_desirable}
+
+
+def _as_lists(messages: Sequence[Message]) -> list[dict[str, str]]:
+    return [{"role": message.role, "content": message.content} for message in messages]
+
+
 def _load(
     kind: type[Item],
     layouts: Sequence[Layout],
@@ -124,6 +240,8 @@ def _load(
     on_bad_row: OnBadRow,
     split: str,
     name: str | None,
+    labels: Mapping[str, bool] | None = None,
+    spread_columns: Sequence[str] = (),
 ) -> Loaded[Item]:
     _check_settings(layouts, columns, on_bad_row)
     opened = open_source(source, split=split, name=name)
@@ -137,7 +255,16 @@ def _load(
     layout: Layout | None = None
     items: list[Item] = []
     places: dict[str, str] = {}
-    for raw in opened.rows(report):
+
+    def replies(raw: RawRow) -> Iterator[RawRow]:
+        try:
+            found = list(spread(raw, spread_columns)) if spread_columns else [raw]
+        except DataError as error:
+            report(raw.place, _placed(raw.place, error, None, columns))
+            return
+        yield from (relabelled(entry, columns, labels) for entry in found) if labels else found
+
+    for raw in (entry for whole in opened.rows(report) for entry in replies(whole)):
         row = Row(values=raw.values, columns=columns)
         try:
             layout = layout or recognise(layouts, row)
@@ -166,18 +293,21 @@ def _load(
 
 
 def _read(kind: type[Item], layout: Layout, row: Row, raw: RawRow, split: str, name: str | None) -> Item:
+    is_judged = kind is JudgedReply  # then replies may be empty, and those to one prompt share its id
     for field, column in row.columns.items():
-        if row.get(field) in (None, ""):
+        if row.get(field) is None or (row.get(field) == "" and not is_judged):
             raise row.wrong(field, f"a value: columns maps {field!r} to {column!r}")
     id_field = "ID" if "ID" in layout.optional and row.has("ID") and "id" not in row.columns else "id"
-    used = {row.columns.get(field, field) for field in (*layout.fields, id_field)}
+    has_id = row.get(id_field) not in (None, "") and (not is_judged or "id" in row.columns)
+    read = layout.fields if is_judged else (*layout.fields, id_field)
+    used = {row.columns.get(field, field) for field in read}
     metadata = {
         str(column): value
         for column, value in raw.values.items()
         if column not in used and isinstance(value, str | int | float | bool | list | dict)
     }
     return kind(
-        id=row.answer(id_field) if row.get(id_field) not in (None, "") else f"{raw.label}:{raw.number}",
+        id=row.answer(id_field) if has_id else f"{raw.label}:{raw.number}",
         source=name or raw.label,
         split=split,
         metadata=metadata,

@@ -6,18 +6,15 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable
-from typing import TypeVar
 
-from lydian.data.problems import Conversation, Preference, Problem
+from lydian.data.problems import Conversation, Feedback, Item, Preference, Problem
 from lydian.errors import InputError
-
-Item = TypeVar("Item", Problem, Conversation, Preference)
 
 _THOUSANDS_COMMA = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _MARK = re.compile(r"[^\w\s]|_")
 
 
-def normalised_text(problem: Problem | Conversation | Preference) -> str:
+def normalised_text(problem: Problem | Conversation | Preference | Feedback) -> str:
     """What is asked, so written that equal problems are equal texts.
 
     Lower case; white space folded; punctuation between words dropped. Numbers keep their point, sign, operators and

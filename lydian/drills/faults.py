@@ -83,7 +83,7 @@ def _unscaled(original: Function) -> Function:
 
 
 def _thawed(original: Function) -> Function:
-    return lambda model, settings: original(model, settings).requires_grad_(True)
+    return lambda *given, **named: original(*given, **named).requires_grad_(True)
 
 
 def _not_copied(original: Function) -> Function:
@@ -207,7 +207,7 @@ _FAULTS = (
         name="merge_without_scale",
         mistake="The adapter is merged as W + B A, without the factor alpha / rank.",
         signal="The merged model answers differently from the one that was trained.",
-        place="lydian.models.adapters:_merged_weight",
+        place="lydian.models.merge:_merged_weight",
         wrong=_unscaled,
         guard=guards.merged_weights_equal_the_adapter,
     ),

@@ -132,7 +132,9 @@ def settings_of(algorithm: str, **changed: Any) -> StageSettings:
 
 def learner_of(algorithm: str, settings: StageSettings, adapter: AdapterSettings | None = None) -> Learner:
     """The learner of such a stage, on a fresh copy of the tiny model."""
-    return make_learner(Policy(fresh_model(adapter), layout="shared"), ALGORITHMS[algorithm], settings)
+    learner = make_learner(Policy(fresh_model(adapter), layout="shared"), ALGORITHMS[algorithm], settings)
+    assert isinstance(learner, Learner)  # the drills have no critic and no given text beside
+    return learner
 
 
 def rehearse(

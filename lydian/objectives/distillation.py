@@ -26,7 +26,8 @@ def forward_kl(
 
     logits          [n, v] the student's
     teacher_logits  [n, v] the teacher's at the same sites, constant
-    temperature     both are softened by it, softmax(z / temperature); no factor temperature² is put in
+    temperature     both are softened by it, softmax(z / temperature), whatever tokens were sampled at; no factor
+                    temperature² is put in
     top_k           compare the teacher's k likeliest tokens one by one, all others as one; None: the whole vocabulary
 
     Lumping never makes the divergence larger. Statistics: kl_forward, kl_reverse, in nats a token. Use: off-policy
@@ -104,7 +105,8 @@ def sampled_reverse_kl(logprobs: Float[Tensor, " n"], teacher_logprobs: Float[Te
     logprobs          [n] log π of each token that the student sampled, in nats
     teacher_logprobs  [n] the teacher's logprob of the same token, constant
 
-    The policy gradient with advantage log T − log S for each token by itself. Statistics: kl_reverse, that value. Use:
+    Both are those of the temperature that the token was sampled at: the divergence is of these distributions. The
+    policy gradient with advantage log T − log S for each token by itself. Statistics: kl_reverse, that value. Use:
     on-policy distillation from a teacher that gives logprobs only. Trap: on text that the student did not sample it
     estimates nothing. Source: Agarwal et al. (2023), arXiv:2306.13649; Thinking Machines Lab (2025), "On-policy
     distillation".

@@ -16,8 +16,13 @@ from typing import Any
 from rich.console import Console
 
 from lydian.errors import LydianError
-from lydian.recipes.recipe import DataSet, DataSettings, Recipe, Stage, VerifierSettings
+from lydian.models.load import UNTRAINED
+from lydian.models.parameters import planned_parameters
+from lydian.recipes.judge import BASE
+from lydian.recipes.memory import memory_lines
+from lydian.recipes.recipe import DataSet, DataSettings, Recipe, Stage, VerifierSettings, with_stage_folders
 from lydian.recipes.run import run_recipe, used_sets
+from lydian.verifiers import VERIFIERS
 
 NUM_ROWS = 8
 NUM_GENERATED = 64
@@ -33,16 +38,30 @@ STAND_INS: Mapping[str, tuple[str, dict[str, Any]]] = {
         "arithmetic_preferences",
         {"num": NUM_ROWS, "split": "train", "min_level": 1, "max_level": 2, "seed": 0},
     ),
+    "feedback": (
+        "arithmetic_feedback",
+        {"num": NUM_ROWS, "split": "train", "min_level": 1, "max_level": 2, "seed": 0},
+    ),
 }
 """Generators that stand in for data that is not there, by kind."""
 
 
 def check_recipe(recipe: Recipe, console: Console) -> list[str]:
     """Runs two steps of each stage on the tiny model; returns what went wrong, one entry a stage, empty if nothing."""
-    missing = [name for name in used_sets(recipe) if not _is_there(recipe, recipe.data[name].settings)]
+    missing = [
+        name for name in recipe.with_parts(used_sets(recipe)) if not _is_there(recipe, recipe.data[name].settings)
+    ]
     for name in missing:
         console.print(f"data.{name}: not there; generated rows stand in for it", highlight=False, markup=False)
     problems = []
+    model = recipe.model
+    try:
+        line = planned_parameters(model.source, model.adapter, model.new_tokens)
+        console.print(f"model: {line or 'not here yet; parameters are not counted'}", highlight=False, markup=False)
+        for line in memory_lines(recipe):
+            console.print(line, highlight=False, markup=False)
+    except LydianError as error:
+        problems.append(f"model: {error}")
     for stage in recipe.stages:
         small = _small(recipe, stage, missing)
         try:
@@ -63,7 +82,7 @@ def _num_steps(run: Path) -> int:
 
 
 def _is_there(recipe: Recipe, settings: DataSettings) -> bool:
-    return settings.generator is not None or all(Path(recipe.locate(path)).exists() for path in settings.path)
+    return not settings.path or all(Path(recipe.locate(path)).exists() for path in settings.path)
 
 
 def _small(recipe: Recipe, stage: Stage, missing: list[str]) -> Recipe:
@@ -78,28 +97,50 @@ def _small(recipe: Recipe, stage: Stage, missing: list[str]) -> Recipe:
         num_samples=min(stage.settings.num_samples, 4),
         self_test=False,  # the stand-in verifier below is not meant to pass
     )
+    if settings.critic is not None:
+        settings = replace(settings, critic=replace(settings.critic, start=""))
     benchmark = recipe.benchmark
     judged = replace(benchmark.sampling, max_tokens=min(benchmark.sampling.max_tokens, NUM_TOKENS))
     return replace(
         recipe,
         model=replace(recipe.model, source="tiny", dtype="float32"),
-        data={name: _few(recipe, name, missing) for name in {stage.data, benchmark.data}},
+        data={name: _few(recipe, name, missing) for name in recipe.with_parts([benchmark.data, *stage.sets])},
         benchmark=replace(benchmark, sampling=judged, num_samples=min(benchmark.num_samples, 2)),
-        stages=(replace(stage, sampling=sampling, settings=settings, verifier=_generous(stage.verifier)),),
+        side={},
+        stages=(
+            replace(
+                stage,
+                start=BASE,
+                teacher=stage.teacher and "tiny",
+                sampling=sampling,
+                settings=settings,
+                verifier=_generous(stage.verifier),
+            ),
+        ),
     )
 
 
 def _generous(verifier: VerifierSettings | None) -> VerifierSettings | None:
-    """The verifier, and beside it a rule that half of all completions keep and that decides."""
+    """The verifier, and beside it a rule that half of all completions keep and that decides.
+
+    One that reads tokens, not texts, cannot be a part of another: the rule stands in for it. A model with random
+    weights stands in for one that an earlier stage would train.
+    """
     if verifier is None:
         return None
-    parts = {"own": {"name": verifier.name, **verifier.settings}, "even": EVEN}
+    if getattr(VERIFIERS[verifier.name].make, "needs_tokens", False):
+        return VerifierSettings(name=EVEN["name"], settings={"pattern": EVEN["pattern"]})
+    own = with_stage_folders({"name": verifier.name, **verifier.settings}, lambda _: Path(UNTRAINED))
+    parts = {"own": own, "even": EVEN}
     settings = {"parts": parts, "weights": {"own": 1.0, "even": 1.0}, "decided_by": "even"}
     return VerifierSettings(name="weighted", settings=settings)
 
 
 def _few(recipe: Recipe, name: str, missing: list[str]) -> DataSet:
     data = recipe.data[name]
+    if data.settings.mixture is not None:  # of sets that are cut themselves
+        few = {"cap_examples": NUM_ROWS, "cap_tokens": None, "max_epochs": float(NUM_ROWS)}
+        return replace(data, generator={**data.generator, **few})
     if name not in missing:
         fewer = {"num": min(data.generator["num"], NUM_GENERATED)} if data.settings.generator else {}
         settings = replace(data.settings, limit=NUM_ROWS, max_tokens=None)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
 from rich.console import Console
 
 from lydian.data.forest import sequences_of
+from lydian.data.problems import Message
 from lydian.recipes.run_dir import RunDir
 from lydian.rollout.engine import Progress
 from lydian.text.template import Template
@@ -17,7 +19,7 @@ from lydian.training.collect import Collected
 from lydian.training.loop import Position
 from lydian.training.monitors import alarms
 
-SHOWN = ("loss", "reward", "accuracy", "mean_tokens", "no_signal_groups", "margin", "entropy")
+SHOWN = ("loss", "reward", "accuracy", "agreement", "mean_tokens", "no_signal_groups", "margin", "entropy")
 """Metrics on the progress line, in this order, where a stage has them."""
 
 
@@ -130,6 +132,7 @@ def _rows(collected: Collected, template: Template) -> list[dict[str, object]]:
                     "problem_id": trajectory.problem_id,
                     "sample": trajectory.sample,
                     "prompt": group.problem.question,
+                    "text": template.decode(completion.tokens),
                     "ids": completion.tokens,
                     "pieces": template.pieces(completion.tokens),
                     "logprobs": [round(x, 4) for x in completion.logprobs],
@@ -140,8 +143,16 @@ def _rows(collected: Collected, template: Template) -> list[dict[str, object]]:
                     "extracted": verdict.extracted,
                     "parts": dict(verdict.parts),
                     "reason": verdict.reason,
+                    "verifier": verdict.verifier,
                     "finish": completion.finish.value,
                     "version": completion.versions[0][1] if completion.versions else None,
+                    **_more_than_the_question(group.problem.messages),
                 }
             )
     return rows
+
+
+def _more_than_the_question(messages: Seq[Message]) -> dict[str, object]:
+    """The whole prompt, where the question alone would lose something of it."""
+    whole = [{"role": message.role, "content": message.content} for message in messages]
+    return {} if [message["role"] for message in whole] == ["user"] else {"messages": whole}

@@ -114,7 +114,7 @@ class Layers:
         inner = f"{place}.{key}" if place else key
         if place == "data" and key != "root" and isinstance(value, str | list):
             # Another path leaves what is said of the rows as it is; a generator's settings go with the generator.
-            known = {item.name for item in fields(DataSettings)} - {"generator"}
+            known = {item.name for item in fields(DataSettings)} - {"generator", "mixture"}
             kept = node.get(key) or {}
             node[key] = {name: kept[name] for name in kept if name in known} | written_out(place, key, value)
             self.record(f"{inner}.path", node[key]["path"], "override")

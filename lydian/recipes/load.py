@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from lydian.data.arithmetic import GENERATORS
+from lydian.data.mixtures import mix
 from lydian.data.trajectory import Sampling
+from lydian.recipes import schema
 from lydian.recipes.bind import ErrorList, bind, bind_dataclass, settings_of
+from lydian.recipes.fit import Fit
 from lydian.recipes.layers import Layers, read_layers
 from lydian.recipes.recipe import (
     BenchmarkSettings,
@@ -31,9 +34,10 @@ from lydian.training.settings import StageSettings
 from lydian.verifiers import VERIFIERS
 
 TEMPLATES = {"chat": ChatTemplate, "plain": PlainTemplate}
-TABLES = ("model", "template", "data", "benchmark", "stages")
+TABLES = ("model", "template", "data", "benchmark", "side_benchmarks", "stages")
 ROLLOUT_KEYS = ("verifier", "sampling", "advantage")
-STAGE_KEYS = ("name", "algorithm", "data", "objective", *ROLLOUT_KEYS)
+HEAD_KEYS = ("name", "algorithm", "data", "start", "adapter", "heldout", "given_data", "teacher")
+STAGE_KEYS = (*HEAD_KEYS, "objective", *ROLLOUT_KEYS)
 
 
 def load_recipe(name_or_path: str | Path, overrides: Seq[str] = ()) -> Recipe:
@@ -48,46 +52,6 @@ def load_recipe(name_or_path: str | Path, overrides: Seq[str] = ()) -> Recipe:
     return _Resolver(read_layers(name_or_path, list(overrides))).resolve()
 
 
-def _head(*, name: str, description: str = "", expect: str = "", seed: int = 0) -> None:
-    """The recipe's own keys.
-
-    name         name of the recipe
-    description  what it does
-    expect       the numbers to expect from it
-    seed         fixes initial weights of adapters, order of data, and rollouts
-    """
-
-
-def _data(*, root: str = "data") -> None:
-    """root  folder that the paths of data sets are relative to (the variable LYDIAN_DATA sets its default)"""
-
-
-def _template(*, kind: str = "chat") -> None:
-    """kind  chat: the tokenizer's own chat template; plain: a text around the question, then the reply"""
-
-
-def _benchmark(*, name: str, data: str, num_samples: int = 1) -> None:
-    """The evaluator.
-
-    name         for people and reports
-    data         name of the set of held-out problems
-    num_samples  completions a problem; 1 when greedy
-    """
-
-
-def _stage(*, name: str, algorithm: str, data: str) -> None:
-    """A stage.
-
-    name       unique within the recipe
-    algorithm  a row of the algorithms table
-    data       name of the data set: what is imitated, or what rollouts are drawn for
-    """
-
-
-def _named(*, name: str) -> None:
-    """name  which verifier"""
-
-
 class _Resolver:
     """Binds a recipe's tables one after the other, gathering errors and explanations on the way."""
 
@@ -96,15 +60,17 @@ class _Resolver:
         self.table = layers.table
         self.errors: ErrorList = layers.errors
         self.explained: list[Explained] = []
+        self.fit = Fit(errors=self.errors, table=self.table)
 
     def resolve(self) -> Recipe:
         own = {key: value for key, value in self.table.items() if key not in TABLES}
-        head = self._bind(_head, own, "", TABLES)
+        head = self._bind(schema.head, own, "", TABLES)
         model = self._bind_dataclass(ModelSettings, self._required("model"), "model")
         template = self._template()
         root, data = self._data_sets()
-        benchmark = self._benchmark(data)
-        stages = self._stages(data, benchmark)
+        benchmark = self._benchmark(self._required("benchmark"), "benchmark")
+        side = self._side_benchmarks()
+        stages = self._stages(benchmark)
         self.errors.raise_if_any()
         assert head and model and template and benchmark  # each that is None has left an error
         return Recipe(
@@ -114,13 +80,14 @@ class _Resolver:
             root=root,
             data=data,
             benchmark=benchmark,
+            side=side,
             stages=tuple(stages),
             explained=tuple(self._with_stage_names(stages)),
         )
 
     def _template(self) -> TemplateSettings | None:
         table = self.table.get("template", {})
-        kind = self._choice(_template, table, "template", "kind", TEMPLATES)
+        kind = self._choice(schema.template, table, "template", "kind", TEMPLATES)
         if kind is None:
             return None
         rest = {key: value for key, value in table.items() if key != "kind"}
@@ -133,63 +100,95 @@ class _Resolver:
             table["root"] = os.environ["LYDIAN_DATA"]
             self.layers.record("data.root", table["root"], "variable LYDIAN_DATA")
         own = {"root": table.pop("root")} if "root" in table else {}
-        head = self._bind(_data, own, "data")
+        head = self._bind(schema.data, own, "data")
         found = {name: self._data_set(name, item) for name, item in table.items()}
-        return Path(head["root"] if head else "data"), {name: item for name, item in found.items() if item}
+        sets = {name: item for name, item in found.items() if item}
+        self.fit.sets = sets
+        for name, item in sets.items():
+            for part in item.settings.mixture or ():
+                self.fit.data(f"data.{name}.mixture", part, (item.settings.kind,))
+                if part in sets and sets[part].settings.mixture is not None:
+                    fix = f"Write the sets that {part!r} is made of."
+                    self.errors.add(
+                        where=f"data.{name}.mixture", given=f"the mixture {part!r}", expected="sets", fix=fix
+                    )
+        return Path(head["root"] if head else "data"), sets
 
     def _data_set(self, name: str, table: Any) -> DataSet | None:
         place = f"data.{name}"
         generator = table.get("generator") if isinstance(table, Mapping) else None
-        if generator is None:
+        is_mixture = isinstance(table, Mapping) and table.get("mixture") is not None
+        if generator is None and not is_mixture:
             settings = self._bind_dataclass(DataSettings, table, place)
             return None if settings is None else DataSet(name=name, settings=settings, generator={})
-        if generator not in GENERATORS:
+        if generator not in GENERATORS and not is_mixture:
             self.errors.add_unknown(f"{place}.generator", str(generator), GENERATORS, kind="generator")
             return None
         # A key that both know, such as `split`, is the generator's.
-        known = [setting.name for setting in settings_of(GENERATORS[generator])]
+        maker: Callable[..., Any] = mix if is_mixture else GENERATORS[str(generator)]
+        known = [setting.name for setting in settings_of(maker)]
         rest = {key: value for key, value in table.items() if key not in known}
         settings = self._bind_dataclass(DataSettings, rest, place, known)
-        bound = self._bind(GENERATORS[generator], {key: table[key] for key in known if key in table}, place)
+        bound = self._bind(maker, {key: table[key] for key in known if key in table}, place)
         if settings is None or bound is None:
             return None
         return DataSet(name=name, settings=settings, generator=bound)
 
-    def _benchmark(self, data: Mapping[str, DataSet]) -> BenchmarkSettings | None:
-        table = self._required("benchmark")
+    def _side_benchmarks(self) -> dict[str, BenchmarkSettings]:
+        """Those that only watch what is lost; each is a table like `benchmark`, by default under its own name."""
+        tables = self.table.get("side_benchmarks", {})
+        if not isinstance(tables, Mapping) or not all(isinstance(table, Mapping) for table in tables.values()):
+            where, fix = "side_benchmarks", "Write [side_benchmarks.NAME] as you write [benchmark]."
+            self.errors.add(where=where, given=repr(tables), expected="a table of tables", fix=fix)
+            return {}
+        found = {n: self._benchmark({"name": n, **table}, f"side_benchmarks.{n}") for n, table in tables.items()}
+        return {name: benchmark for name, benchmark in found.items() if benchmark is not None}
+
+    def _benchmark(self, table: dict[str, Any] | None, place: str) -> BenchmarkSettings | None:
         if table is None:
             return None
         own = {key: value for key, value in table.items() if key not in ("verifier", "sampling")}
-        self.layers.lay_under("benchmark", own, {"name": own.get("data", "")}, "benchmark.data")
-        head = self._bind(_benchmark, own, "benchmark", ["verifier", "sampling"])
-        verifier = self._verifier(table.get("verifier", {}), "benchmark.verifier")
-        sampling = self._bind_dataclass(Sampling, table.get("sampling", {}), "benchmark.sampling")
+        self.layers.lay_under(place, own, {"name": own.get("data", "")}, f"{place}.data")
+        head = self._bind(schema.benchmark, own, place, ["verifier", "sampling"])
+        verifier = self._verifier(table.get("verifier", {}), f"{place}.verifier")
+        sampling = self._bind_dataclass(Sampling, table.get("sampling", {}), f"{place}.sampling")
         if head:
-            self._check_data("benchmark.data", head["data"], "problems", data)
+            self.fit.data(f"{place}.data", head["data"], ("problems",))
         if head is None or verifier is None or sampling is None:
             return None
         return BenchmarkSettings(**head, verifier=verifier, sampling=sampling)
 
     def _verifier(self, table: Any, place: str) -> VerifierSettings | None:
-        name = self._choice(_named, table, place, "name", VERIFIERS)
+        name = self._choice(schema.named, table, place, "name", VERIFIERS)
         if name is None:
             return None
         rest = {key: value for key, value in table.items() if key != "name"}
         settings = self._bind(VERIFIERS[name].make, rest, place, ["name"])
         if settings is None:
             return None
-        if isinstance(settings.get("parts"), Mapping):  # a verifier made of others
-            parts = {key: self._verifier(part, f"{place}.parts.{key}") for key, part in settings["parts"].items()}
-            settings["parts"] = {key: {"name": p.name, **p.settings} for key, p in parts.items() if p is not None}
-            self.explained = [item for item in self.explained if item.key != f"{place}.parts"]  # the parts speak
+        self._explain_by(f"{place}.name", VERIFIERS[name].make)
+        for group in ("parts", "choices"):  # a verifier made of others
+            if isinstance(settings.get(group), Mapping):
+                parts = {key: self._verifier(part, f"{place}.{group}.{key}") for key, part in settings[group].items()}
+                settings[group] = {key: {"name": p.name, **p.settings} for key, p in parts.items() if p is not None}
+                self.explained = [item for item in self.explained if item.key != f"{place}.{group}"]  # the parts speak
+        if "inner" in settings:
+            inner = self._verifier(settings["inner"], f"{place}.inner")
+            settings["inner"] = {} if inner is None else {"name": inner.name, **inner.settings}
+            self.explained = [item for item in self.explained if item.key != f"{place}.inner"]
         return VerifierSettings(name=name, settings=settings)
 
-    def _stages(self, data: Mapping[str, DataSet], benchmark: BenchmarkSettings | None) -> list[Stage]:
+    def _explain_by(self, key: str, made: Callable[..., Any]) -> None:
+        """What a chosen name means, in the words of what it names: the first line of its docstring."""
+        doc = (made.__doc__ or "").partition("\n")[0]
+        self.explained = [replace(item, doc=doc or item.doc) if item.key == key else item for item in self.explained]
+
+    def _stages(self, benchmark: BenchmarkSettings | None) -> list[Stage]:
         tables = self.table.get("stages", [])
         if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
             self.errors.add(where="stages", given=repr(tables), expected="a list of tables", fix="Write [[stages]].")
             return []
-        stages = [self._stage_at(index, table, data, benchmark) for index, table in enumerate(tables)]
+        stages = [self._stage_at(index, table, benchmark) for index, table in enumerate(tables)]
         names = [table.get("name", table.get("algorithm")) for table in tables]
         for index, name in enumerate(names):
             if name in ("base", *names[:index]):
@@ -201,14 +200,12 @@ class _Resolver:
                 )
         return [stage for stage in stages if stage is not None]
 
-    def _stage_at(
-        self, index: int, given: dict[str, Any], data: Mapping[str, DataSet], benchmark: BenchmarkSettings | None
-    ) -> Stage | None:
+    def _stage_at(self, index: int, given: dict[str, Any], benchmark: BenchmarkSettings | None) -> Stage | None:
         place = f"stages[{index}]"
         name = given.get("algorithm")
         if not isinstance(name, str) or name not in ALGORITHMS:
             if name is None:
-                self._bind(_stage, {key: given[key] for key in ("name", "data") if key in given}, place)
+                self._bind(schema.stage, {key: given[key] for key in ("name", "data") if key in given}, place)
             else:
                 self.errors.add_unknown(f"{place}.algorithm", str(name), ALGORITHMS, kind="algorithm")
             return None
@@ -216,21 +213,24 @@ class _Resolver:
         table = dict(given)
         self.layers.lay_under(place, table, {"name": name}, "algorithm")
         self.layers.lay_under(place, table, algorithm.defaults, f"default of {name}")
-        head = self._bind(_stage, {key: table[key] for key in ("name", "algorithm", "data") if key in table}, place)
-        if head:
-            self._check_data(f"{place}.data", head["data"], algorithm.data, data)
+        starts = self.fit.starts(index)
+        self.layers.lay_under(place, table, {"start": starts[-1]}, "the stages before")
+        head = self._bind(schema.stage, {key: table[key] for key in HEAD_KEYS if key in table}, place)
         loop = {key: value for key, value in table.items() if key not in STAGE_KEYS}
         elsewhere = [f"{key}.{s.name}" for key, part in _parts(algorithm).items() for s in settings_of(part)]
         settings = self._bind_dataclass(StageSettings, loop, place, [*STAGE_KEYS, *elsewhere])
         parts = {key: self._bind(part, table.get(key, {}), f"{place}.{key}") for key, part in _parts(algorithm).items()}
         sampling, verifier = self._rollout_settings(table, place, algorithm, benchmark)
+        if head is not None:
+            named = {} if verifier is None else verifier.settings
+            self.fit.stage(index, head, algorithm, settings or StageSettings(), named)
         if head is None or settings is None or None in parts.values():
             return None
         return Stage(
             **head,
             verifier=verifier,
             sampling=sampling,
-            objective=parts["objective"] or {},
+            objective=parts.get("objective") or {},
             advantage=parts.get("advantage") or {},
             settings=settings,
         )
@@ -263,20 +263,6 @@ class _Resolver:
         inherited = {"name": benchmark.verifier.name, **benchmark.verifier.settings}
         return bound, self._verifier(inherited, f"{place}.verifier")
 
-    def _check_data(self, place: str, name: str, kind: str, data: Mapping[str, DataSet]) -> None:
-        """The named set exists and has the kind that is needed; a set with errors of its own is not blamed twice."""
-        if name in data and data[name].settings.kind != kind:
-            self.errors.add(
-                where=place,
-                given=f"{name!r}, a set of {data[name].settings.kind}",
-                expected=f"a set of {kind}",
-                fix=f'Name another set, or set data.{name}.kind = "{kind}".',
-            )
-        sets = self.table.get("data")
-        known = [key for key in sets if key != "root"] if isinstance(sets, dict) else []
-        if name not in known:
-            self.errors.add_unknown(place, name, known, kind="data set")
-
     def _required(self, name: str) -> Any:
         """The table of that name; None, with an error, if it is absent or no table."""
         table = self.table.get(name)
@@ -287,11 +273,11 @@ class _Resolver:
         return None
 
     def _choice(
-        self, schema: Callable[..., None], table: Any, place: str, key: str, known: Mapping[str, Any]
+        self, keys: Callable[..., None], table: Any, place: str, key: str, known: Mapping[str, Any]
     ) -> str | None:
         """The value of a key that chooses which further settings there are."""
         own = {key: table[key]} if isinstance(table, Mapping) and key in table else {}
-        bound = self._bind(schema, own if isinstance(table, Mapping) else table, place)
+        bound = self._bind(keys, own if isinstance(table, Mapping) else table, place)
         if bound is None:
             return None
         if bound[key] not in known:
@@ -339,8 +325,8 @@ class _Resolver:
 
 def _parts(algorithm: Algorithm) -> dict[str, Callable[..., Any]]:
     """The algorithm's functions that have settings, by the table that holds them."""
-    parts: dict[str, Callable[..., Any]] = {"objective": algorithm.objective}
-    return parts if algorithm.advantage is None else parts | {"advantage": algorithm.advantage}
+    parts = {"objective": algorithm.objective, "advantage": algorithm.advantage}
+    return {key: part for key, part in parts.items() if part is not None}
 
 
 def _values(instance: Any) -> dict[str, Any]:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from lydian.recipes.bind import REQUIRED, settings_of
 from lydian.training.algorithms import ALGORITHMS, Algorithm
@@ -121,7 +123,7 @@ def explain_algorithm(row: Algorithm) -> str:
     ]
     facts = {
         "data": row.data,
-        "objective": f"`{row.objective.__name__}`",
+        "objective": _function_name(row.objective),
         "source": row.source,
         "defaults": row.defaults,
     }
@@ -138,16 +140,20 @@ def explain_name(name: str) -> str | None:
     return None if entry is None else explain_entry(entry, level=1)
 
 
+def _function_name(function: Callable[..., Any] | None) -> str:
+    return "" if function is None else f"`{function.__name__}`"
+
+
 def algorithms_table() -> str:
     """The table of algorithms as Markdown."""
     lines = ["| algorithm | data | objective | advantage | normaliser | what it does | source |", "|---" * 7 + "|"]
     for row in ALGORITHMS.values():
-        advantage = f"`{row.advantage.__name__}`" if row.advantage else ""
+        advantage = _function_name(row.advantage)
         normaliser = row.defaults.get("normaliser", "token_mean")
         cells = (
             f"`{row.name}`",
             row.data,
-            f"`{row.objective.__name__}`",
+            _function_name(row.objective),
             advantage,
             normaliser,
             row.summary,

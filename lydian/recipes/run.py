@@ -3,30 +3,35 @@
     evaluate base ─▶ for each stage: train ─▶ checkpoint ─▶ save model ─▶ evaluate ─▶ compare ─▶ summary, report
 
 What is finished is on disk under its final name; `resume` looks at what is there and goes on. A stage starts from the
-weights in memory at the end of the one before; they are also its reference policy.
+weights of the stage it names, by default the last that trained a policy; they are also its reference policy.
 """
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from collections.abc import Sequence as Seq
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from lydian.data.forest import Item, sequences_of
 from lydian.data.problems import Problem
 from lydian.errors import RunError, VerifierError
-from lydian.evaluation.compare import compare
+from lydian.evaluation.benchmark import Benchmark
 from lydian.evaluation.evaluate import evaluate
 from lydian.evaluation.records import EvalReport
+from lydian.evaluation.reward_models import evaluate_judging, judging_facts
+from lydian.models.adapters import AdapterSettings
 from lydian.models.load import load_model
+from lydian.models.parameters import describe_parameters
 from lydian.models.save import save_model
+from lydian.models.teacher import Teacher
 from lydian.models.weights import Weights, weights_of
 from lydian.recipes.journal import RunJournal, Ticker
+from lydian.recipes.judge import BASE, Judge
 from lydian.recipes.materials import (
     LoadedSet,
     build_benchmark,
@@ -35,19 +40,23 @@ from lydian.recipes.materials import (
     build_template,
     build_verifier,
     load_set,
+    make_head,
 )
-from lydian.recipes.recipe import Recipe, Stage
+from lydian.recipes.recipe import BenchmarkSettings, Recipe, Stage, VerifierSettings, with_stage_folders
 from lydian.recipes.run_dir import RunDir, read_json
+from lydian.rollout.best_of import BestOf
 from lydian.text.encode import encode_items
-from lydian.training.algorithms import ALGORITHMS
+from lydian.training.algorithms import ALGORITHMS, Algorithm
 from lydian.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from lydian.training.collect import Corpus, Rollouts, Source, derived_seed
+from lydian.training.given import WithGiven
 from lydian.training.learner import Learner
-from lydian.training.loop import Position, train
+from lydian.training.loop import AnyLearner, Position, train
+from lydian.training.rationalise import with_rationales
+from lydian.training.reference import with_reference_logprobs
 from lydian.training.stage import make_credit, make_learner
 from lydian.verifiers.self_test import require_sound
-
-BASE = "base"
+from lydian.verifiers.verifier import Verifier, is_label_free
 
 
 def run_recipe(recipe: Recipe, out: Path, *, resume: bool, console: Console) -> dict[str, Any]:
@@ -78,40 +87,106 @@ class _Run:
         self.ticker = Ticker(console)
         self.checkpoint_path = run.checkpoints / "checkpoint.pt"
         self.checkpoint = load_checkpoint(self.checkpoint_path)
-        self.loaded, self.policy = build_policy(recipe)
+        self.loaded, self.policy = build_policy(recipe, run.model_path(BASE))
+        self._say_parameters()
         self.template = build_template(recipe, self.loaded)
         self.sets = {name: self._load_set(name) for name in used_sets(recipe)}
-        self.benchmark = build_benchmark(recipe, self.sets[recipe.benchmark.data].items, self.template)
         self.engine = build_engine(recipe, self.template)
+        self.judge = Judge(
+            recipe=recipe,
+            run=run,
+            console=console,
+            ticker=self.ticker,
+            benchmark=self._benchmark(recipe.benchmark),
+            side={name: self._benchmark(settings) for name, settings in recipe.side.items()},
+        )
         self.version = 0
+        self.holds = BASE
         self._write_manifest()
 
     def to_end(self) -> dict[str, Any]:
         """All that is not done yet."""
-        self._evaluate(BASE, weights_of(self.policy.model, self.version), time.monotonic())
+        weights = weights_of(self.policy.model, self.version, with_adapter=False)
+        self.judge.policy(BASE, None, self.engine, weights, began=time.monotonic())
         for index, stage in enumerate(self.recipe.stages, start=1):
-            self._stage(index, stage)
+            if self.checkpoint is None or self.checkpoint.stage <= index:
+                self._stage(index, stage)
         self.run.mark_finished()
         return read_json(self.run.path / "summary.json")
 
     def _stage(self, index: int, stage: Stage) -> None:
         checkpoint = self.checkpoint
-        if checkpoint is not None and checkpoint.stage > index:
-            return
         here = checkpoint if checkpoint is not None and checkpoint.stage == index else None
         began = time.monotonic() - (here.seconds if here else 0.0)
+        algorithm = ALGORITHMS[stage.algorithm]
+        self._go_to(stage.start, stage.adapter)
+        if algorithm.objective is None:
+            self.judge.policy(stage.name, stage.start, self._best_of(stage), self._weights(), began=began)
+            return
+        if not algorithm.is_policy:
+            self.policy.head = make_head(algorithm, self.policy, self.sets[stage.data].items)
         learner = self._learner(stage)
         if here is not None:
             learner.load_state(here.learner)
         if here is None or not here.is_done:
             self._train(index, stage, learner, here, began)
-        self.version = learner.version
-        model_path = self.run.model_path(stage.name)
-        if not model_path.exists():
-            save_model(self.loaded.model, self.loaded.tokenizer, model_path, merge=False)
-        self._evaluate(stage.name, learner.weights(), began)
+        self.version, self.holds = learner.version, stage.name
+        self._save(stage)
+        if algorithm.is_policy:
+            self.judge.policy(stage.name, stage.start, self.engine, learner.weights(), began=began)
+        else:
+            self.judge.scorer(stage.name, stage.start, self._measured(stage), began=began)
+        self.policy.head = None
 
-    def _train(self, index: int, stage: Stage, learner: Learner, here: Checkpoint | None, began: float) -> None:
+    def _save(self, stage: Stage) -> None:
+        path = self.run.model_path(stage.name)
+        if path.exists():
+            return
+        head = self.policy.head
+        if head is not None and head.output != "value":  # a critic is of use to its own stage only
+            settings = self.recipe.template.settings
+            head.facts |= judging_facts(self.policy, self.sets[stage.data].items, self.template, settings)
+        save_model(self.loaded.model, self.loaded.tokenizer, path, merge=False, head=head)
+
+    def _go_to(self, start: str, adapter: AdapterSettings | None) -> None:
+        """Takes up the weights that a stage starts from: those in memory, or else that stage's as they were saved."""
+        if start == self.holds and adapter is None:
+            return
+        del self.loaded, self.policy  # room first: two models need not be in memory
+        trained = None if start == BASE else self.run.model_path(start)
+        self.loaded, self.policy = build_policy(self.recipe, self.run.model_path(BASE), trained, adapter)
+        self.holds = start
+        self._say_parameters()
+
+    def _say_parameters(self) -> None:
+        self.console.print(f"model: {describe_parameters(self.policy.model)}", highlight=False, markup=False)
+
+    def _weights(self) -> Weights:
+        return weights_of(self.policy.model, self.version)
+
+    def _best_of(self, stage: Stage) -> BestOf:
+        assert stage.sampling is not None and stage.verifier is not None  # the recipe binds both for problems
+        return BestOf(
+            engine=self.engine,
+            template=self.template,
+            verifier=self._verifier(stage.verifier),
+            problems=self.judge.problems(),
+            sampling=stage.sampling,
+            num_samples=stage.settings.num_samples,
+        )
+
+    def _measured(self, stage: Stage) -> dict[str, Any]:
+        """What held-out data say of a reward model or classifier."""
+        assert stage.heldout is not None  # the recipe demands it
+        return evaluate_judging(self.policy, self.sets[stage.heldout].items, self.template).as_row()
+
+    def _verifier(self, settings: VerifierSettings) -> Verifier:
+        return build_verifier(replace(settings, settings=with_stage_folders(settings.settings, self.run.model_path)))
+
+    def _benchmark(self, settings: BenchmarkSettings) -> Benchmark:
+        return build_benchmark(settings, self.sets[settings.data].items, self.template)
+
+    def _train(self, index: int, stage: Stage, learner: AnyLearner, here: Checkpoint | None, began: float) -> None:
         start = here.position if here else Position()
         self.run.trim_metrics(stage=stage.name, step=start.step)
         self.console.print(f"{stage.name}: {ALGORITHMS[stage.algorithm].summary}", highlight=False, markup=False)
@@ -126,103 +201,91 @@ class _Run:
             )
             save_checkpoint(self.checkpoint_path, state)
 
-        source = self._source(stage)
+        source = self._source(stage, learner)
         source.load(learner.weights())
         journal = RunJournal(self.run, stage.name, self.template, self.ticker, save)
         seed = derived_seed(self.recipe.seed, stage.name)
         end = train(learner, source, stage.settings, journal, seed=seed, start=start)
         save(end, is_done=True)
 
-    def _learner(self, stage: Stage) -> Learner:
+    def _learner(self, stage: Stage) -> AnyLearner:
+        settings = stage.settings
+        if settings.critic is not None:
+            start = with_stage_folders(settings.critic.start, self.run.model_path)
+            settings = replace(settings, critic=replace(settings.critic, start=start))
         return make_learner(
             self.policy,
             ALGORITHMS[stage.algorithm],
-            stage.settings,
+            settings,
             objective=stage.objective,
             max_tokens=stage.sampling.max_tokens if stage.sampling else None,
             version=self.version,
+            teacher=self._teacher(stage),
+            texts=self._encoded(settings.ptx.data if settings.ptx else None),
+            seed=derived_seed(self.recipe.seed, stage.name),
         )
 
-    def _source(self, stage: Stage) -> Source:
-        items = self.sets[stage.data].items
+    def _teacher(self, stage: Stage) -> Teacher | None:
+        if stage.teacher is None:
+            return None
+        teacher = Teacher.of(load_model(with_stage_folders(stage.teacher, self.run.model_path)), self.loaded)
+        for note in teacher.notes:
+            self.run.append_event(stage=stage.name, kind="teacher", message=note)
+        return teacher
+
+    def _encoded(self, name: str | None) -> list[Item]:
+        return [] if name is None else encode_items(self.sets[name].items, self.template)
+
+    def _source(self, stage: Stage, learner: AnyLearner) -> Source:
         algorithm = ALGORITHMS[stage.algorithm]
-        if algorithm.data != "problems":
-            return Corpus(encode_items(items, self.template))
+        if algorithm.data == "problems":
+            rollouts = self._rollouts(stage, algorithm)
+            if algorithm.mixes is None:
+                return with_rationales(rollouts, stage.settings)
+            given = sequences_of(self._encoded(stage.given_data))
+            return WithGiven(rollouts=rollouts, given=given, on_policy_share=stage.settings.on_policy_share)
+        items = self._encoded(stage.data)
+        if isinstance(learner, Learner):
+            path = self.run.checkpoints / f"{self.run.numbered(stage.name)}.reference.safetensors"
+            fingerprint = self.template.fingerprint
+            items = with_reference_logprobs(items, learner, stage.settings, path=path, template=fingerprint)
+        return Corpus(items)
+
+    def _rollouts(self, stage: Stage, algorithm: Algorithm) -> Rollouts:
+        problems = self.sets[stage.data].items
         assert stage.sampling is not None and stage.verifier is not None  # the recipe binds both for problems
-        verifier = build_verifier(stage.verifier)
-        for problem in items:
+        verifier = self._verifier(stage.verifier)
+        for problem in problems:
             verifier.check(problem)
+        if is_label_free(verifier.fingerprint):
+            message = f"{verifier.name} reads no gold answer: reward and agreement of this stage are no accuracy"
+            self.run.append_event(stage=stage.name, kind="label-free", message=message)
         settings = stage.settings
         if settings.self_test:
-            require_sound(verifier, items, where=f"stage {stage.name}")
-        judge = self.benchmark.verifier
+            require_sound(verifier, problems, where=f"stage {stage.name}")
+        judge = self.judge.benchmark.verifier
         return Rollouts(
             engine=self.engine,
             template=self.template,
             verifier=verifier,
-            problems=items,
+            problems=problems,
             sampling=stage.sampling,
             num_samples=settings.num_samples,
             problems_per_round=settings.problems_per_round,
             credit=make_credit(algorithm, settings, advantage=stage.advantage, max_tokens=stage.sampling.max_tokens),
             seed=derived_seed(stage.sampling.seed, stage.name),
             most_draws=settings.most_draws,
-            heldout=judge if judge.fingerprint != verifier.fingerprint and self._can_judge(items) else None,
+            heldout=judge if judge.fingerprint != verifier.fingerprint and self._can_judge(problems) else None,
         )
 
     def _can_judge(self, problems: Seq[Problem]) -> bool:
         """Whether the benchmark's verifier reads these problems' answers too."""
         try:
             for problem in problems:
-                self.benchmark.verifier.check(problem)
+                self.judge.benchmark.verifier.check(problem)
         except VerifierError:
             return False
         return True
-
-    def _evaluate(self, stage: str, weights: Weights, began: float) -> None:
-        """Judges the weights unless that is done, and adds the stage's row to the summary."""
-        prefix = self.run.evaluation_prefix(stage)
-        rows = self._finished_rows()
-        if any(row["stage"] == stage for row in rows):
-            return
-        self.engine.load(weights)
-        partial = prefix.with_name(f"{prefix.name}.partial.jsonl")
-        report = evaluate(
-            self.benchmark,
-            self.engine,
-            name=stage,
-            weights_digest=weights.digest,
-            progress=self.ticker.counting(f"{stage}  evaluated"),
-            partial=partial,
-        )
-        report.save(prefix)
-        partial.unlink()
-        previous = EvalReport.load(self.run.evaluation_prefix(rows[-1]["stage"])) if rows else None
-        row = summary_row(report, previous, seconds=time.monotonic() - began)
-        self._write_summary([*rows, row])
-        accuracy = row["accuracy"]
-        self.console.print(
-            f"{stage}: accuracy {accuracy['value']:.1%} [{accuracy['low']:.1%}, {accuracy['high']:.1%}]",
-            highlight=False,
-        )
-
-    def _finished_rows(self) -> list[dict[str, Any]]:
-        path = self.run.path / "summary.json"
-        return read_json(path)["stages"] if path.exists() else []
-
-    def _write_summary(self, rows: list[dict[str, Any]]) -> None:
-        path = self.run.path / "summary.json"
-        before = read_json(path)["peak_memory_bytes"] if path.exists() else 0
-        summary = {
-            "recipe": self.recipe.name,
-            "seed": self.recipe.seed,
-            "benchmark": self.benchmark.name,
-            "num_problems": len(self.benchmark.problems),
-            "wall_seconds": sum(row["seconds"] for row in rows),
-            "peak_memory_bytes": max(before, peak_memory_bytes()),
-            "stages": rows,
-        }
-        self.run.write_json("summary.json", summary)
 
     def _load_set(self, name: str) -> LoadedSet:
         loaded = load_set(self.recipe, name, self.template)
@@ -245,45 +308,20 @@ class _Run:
 
 
 def used_sets(recipe: Recipe) -> list[str]:
-    """The data sets that the benchmark and the stages name, each once."""
-    return list(dict.fromkeys([recipe.benchmark.data, *(stage.data for stage in recipe.stages)]))
-
-
-def summary_row(report: EvalReport, previous: EvalReport | None, *, seconds: float) -> dict[str, Any]:
-    """A stage's row of summary.json: estimates of its report, and the paired difference to the stage before."""
-    versus = None
-    if previous is not None:
-        comparison = compare(previous, report)
-        difference = asdict(comparison.difference)
-        versus = difference | {"p_value": comparison.p_value, "test": comparison.test}
-        versus |= {"num_gained": len(comparison.gained), "num_lost": len(comparison.lost)}
-    form = report.format()
-    return {
-        "stage": report.name,
-        "accuracy": asdict(report.accuracy()),
-        "format": None if form is None else asdict(form),
-        "outcomes": {outcome.value: share for outcome, share in report.outcome_shares().items()},
-        "mean_tokens": report.mean_tokens(),
-        "versus_previous": versus,
-        "seconds": seconds,
-    }
+    """The data sets that the benchmarks and the stages name, each once."""
+    judged = [recipe.benchmark.data, *(benchmark.data for benchmark in recipe.side.values())]
+    return list(dict.fromkeys([*judged, *(name for stage in recipe.stages for name in stage.sets)]))
 
 
 def evaluate_model(source: str, recipe: Recipe, out: Path, console: Console) -> EvalReport:
     """Judges any checkpoint with a recipe's benchmark and saves the report under the prefix `out`."""
-    recipe = replace(recipe, model=replace(recipe.model, source=source, adapter=None))
+    recipe = replace(recipe, model=replace(recipe.model, source=source, adapter=None, new_tokens=()))
     loaded = load_model(source)
     template = build_template(recipe, loaded)
     problems: tuple[Problem, ...] = load_set(recipe, recipe.benchmark.data, template).items
-    benchmark = build_benchmark(recipe, problems, template)
+    benchmark = build_benchmark(recipe.benchmark, problems, template)
     engine = build_engine(recipe, template)
     progress = Ticker(console).counting("evaluated")
     report = evaluate(benchmark, engine, name=source, weights_digest=loaded.digest, progress=progress)
     report.save(out)
     return report
-
-
-def peak_memory_bytes() -> int:
-    """The largest resident memory of this process so far."""
-    kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return kibibytes if sys.platform == "darwin" else kibibytes * 1024  # macOS counts bytes, Linux KiB

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from lydian.data import atomic
 from lydian.errors import RunError
 from lydian.recipes.machine import hardware, versions
 
@@ -106,9 +107,10 @@ class RunDir:
     def model_path(self, stage: str) -> Path:
         return self.path / "models" / self.numbered(stage)
 
-    def evaluation_prefix(self, stage: str) -> Path:
-        """What EvalReport.save and load take: the files' common beginning."""
-        return self.path / "evaluations" / self.numbered(stage)
+    def evaluation_prefix(self, stage: str, side: str | None = None) -> Path:
+        """What EvalReport.save and load take: the files' common beginning. A side benchmark has its own folder."""
+        folder = self.path / "evaluations"
+        return (folder if side is None else folder / "side" / side) / self.numbered(stage)
 
     def rollouts_path(self, stage: str, round: int) -> Path:
         return self.path / "rollouts" / self.numbered(stage) / f"round_{round:06d}.jsonl"
@@ -274,26 +276,7 @@ def now() -> str:
 
 def write_atomically(path: Path, text: str) -> None:
     """The file is replaced whole, or stays as it was. Raises RunError if the disk is full or cannot be written."""
-    draft = path.with_name(f".{path.name}.tmp")
-
-    def write() -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with draft.open("w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-        except OSError:
-            draft.unlink(missing_ok=True)
-            raise
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the rename itself survives a power cut only when the folder is on disk
-        finally:
-            os.close(folder)
-
-    _guard(path, write)
+    _guard(path, lambda: atomic.write_atomically(path, text))
 
 
 def _append_line(path: Path, row: Mapping[str, Any]) -> None:

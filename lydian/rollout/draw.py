@@ -36,12 +36,13 @@ def draw(logits: Tensor, sampling: Sampling, uniform: Tensor) -> tuple[Tensor, T
     if sampling.is_greedy:
         tokens = logits.argmax(-1)
         return tokens, torch.zeros(len(tokens), device=logits.device)
-    logits = logits.div_(sampling.temperature)
+    if sampling.temperature != 1:
+        logits.div_(sampling.temperature)
     if sampling.truncates_support:
         logits = _truncate(logits, sampling)
-    logprobs = logits.sub_(logits.logsumexp(-1, keepdim=True))
-    tokens = _inverse_cdf(logprobs.exp(), uniform)
-    return tokens, logprobs.gather(1, tokens[:, None]).squeeze(1)
+    probs = logits.softmax(-1)
+    tokens = _inverse_cdf(probs, uniform.to(probs.device))
+    return tokens, probs.gather(1, tokens[:, None]).squeeze(1).log_()
 
 
 def _truncate(logits: Tensor, sampling: Sampling) -> Tensor:
@@ -62,14 +63,19 @@ def _truncate(logits: Tensor, sampling: Sampling) -> Tensor:
 def _inverse_cdf(probs: Tensor, uniform: Tensor) -> Tensor:
     """The first index whose cumulative probability exceeds `uniform`; never one of probability zero."""
     n, size = probs.shape
-    blocks = torch.nn.functional.pad(probs, (0, -size % BLOCK)).view(n, -1, BLOCK)
-    cumulative = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
-    target = uniform.to(probs.device, torch.float64)[:, None] * cumulative[:, -1:]
-    last_block = (cumulative < cumulative[:, -1:]).sum(-1)  # rounding may leave the target at the very end
-    block = torch.minimum((cumulative <= target).sum(-1), last_block)
+    if size % BLOCK:
+        probs = torch.nn.functional.pad(probs, (0, -size % BLOCK))
+    blocks = probs.view(n, -1, BLOCK)
+    cumulative = blocks.sum(-1).double().cumsum(-1)
+    target = uniform.double() * cumulative[:, -1]
+    block = _first_above(cumulative, target)
     rows = torch.arange(n, device=probs.device)
-    inside = blocks[rows, block].double()
     before = torch.nn.functional.pad(cumulative, (1, 0))[rows, block]
-    index = (inside.cumsum(-1) <= (target[:, 0] - before)[:, None]).sum(-1)
-    last_possible = (inside > 0).long().cumsum(-1).argmax(-1)
-    return block * BLOCK + torch.minimum(index, last_possible)
+    return block * BLOCK + _first_above(blocks[rows, block].double().cumsum(-1), target - before)
+
+
+def _first_above(cumulative: Tensor, target: Tensor) -> Tensor:
+    """The first index in each row whose value exceeds the target, which rounding may have put at the very end."""
+    total = cumulative[:, -1]
+    below = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(cumulative, below[:, None], right=True).squeeze(1)

@@ -10,7 +10,7 @@ from lydian.data.trajectory import Completion, Sampling, Trajectory, Turn
 from lydian.data.verdict import Group, Scored
 from lydian.rollout.engine import Engine, Progress, Request
 from lydian.text.template import Template
-from lydian.verifiers.consensus import GroupScorer, score_groups
+from lydian.verifiers.consensus import TokenScorer, score_groups
 from lydian.verifiers.verifier import Verifier, verify_all
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ def sample(
 
 
 def score(
-    problems: Seq[Problem], trajectories: Seq[Seq[Trajectory]], template: Template, verifier: Verifier | GroupScorer
+    problems: Seq[Problem], trajectories: Seq[Seq[Trajectory]], template: Template, verifier: Verifier
 ) -> list[Group]:
-    """Judges trajectories by the text of their last completion; one group a problem."""
-    if isinstance(verifier, GroupScorer):
+    """Judges trajectories by the text of their last completion (or its tokens, if asked); one group a problem."""
+    if isinstance(verifier, TokenScorer):
         return score_groups(problems, trajectories, template.decode, verifier)
     flat = [
         (problem, template.decode(t.turns[-1].completion.tokens), t.finish)

@@ -2,52 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any, Literal
 
 from lydian.objectives import advantage as adv
 from lydian.objectives import likelihood, policy_gradient
-from lydian.objectives import preference as pref
+from lydian.objectives.distillation import forward_kl, jensen_shannon, reverse_kl, sampled_reverse_kl
 from lydian.objectives.loss import Loss
-from lydian.objectives.preference_anchored import apo_down, apo_zero, nca, sppo
-from lydian.objectives.preference_free import chosen_nll, cpo, orpo, simpo
-from lydian.objectives.preference_length import dpo_normalised, ld_dpo, r_dpo
-from lydian.objectives.preference_transport import aot, aot_unpaired
-from lydian.objectives.preference_unpaired import bco, kto
-from lydian.training.mixture import mixture
+from lydian.objectives.returns import gae
+from lydian.training.row import Algorithm
+from lydian.training.rows_preference import PREFERENCE_ROWS
+from lydian.training.rows_reward import REWARD_ROWS
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Algorithm:
-    """One row.
-
-    name       as recipes write it
-    summary    one line
-    source     paper, where there is one
-    data       what it trains on: conversations and preferences are given, problems are sampled
-    objective  the loss; keyword-only parameters are its settings
-    advantage  credit within a group; None for those that select completions or imitate given text
-    defaults   stage settings (also of `objective` and `advantage`) that differ from the general defaults
-    """
-
-    name: str
-    summary: str
-    source: str
-    data: Literal["conversations", "preferences", "problems"]
-    objective: Callable[..., Loss]
-    advantage: Callable[..., Any] | None = None
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-
+__all__ = ["ALGORITHMS", "Algorithm"]
 
 _IMITATION = {"batch_size": 32, "optimiser": {"learning_rate": 2e-5, "schedule": "cosine", "warmup_share": 0.03}}
 _ON_POLICY = {"rounds": 100, "problems_per_round": 32}
-_OFFLINE = {"batch_size": 32, "optimiser": {"learning_rate": 1e-6, "schedule": "linear", "warmup_share": 0.1}}
 
 
 def _imitate(name: str, data: Any, loss: Callable[..., Loss], summary: str, source: str, **more: Any) -> Algorithm:
     """A row that makes given text, or its own correct samples, more likely."""
-    return Algorithm(name=name, summary=summary, source=source, data=data, objective=loss, defaults=_IMITATION | more)
+    return Algorithm(
+        name=name,
+        summary=summary,
+        source=source,
+        data=data,
+        objective=loss,
+        credit="imitation" if data == "problems" else None,
+        defaults=_IMITATION | more,
+    )
 
 
 def _reinforce(
@@ -67,28 +50,48 @@ def _reinforce(
         source=source,
         data="problems",
         objective=loss,
+        credit="group",
         advantage=advantage,
         defaults=defaults,
     )
 
 
-def _prefer(
+def _actor_critic(name: str, network: str, summary: str, source: str) -> Algorithm:
+    """A row that samples problems and follows the policy gradient of a critic's advantages, several steps a round."""
+    return Algorithm(
+        name=name,
+        summary=summary,
+        source=source,
+        data="problems",
+        objective=policy_gradient.clip,
+        credit="critic",
+        advantage=gae,
+        defaults=_ON_POLICY
+        | {"epochs": 2, "batch_size": 64, "critic": {"network": network}, "kl": {"place": "reward", "coef": 0.05}},
+    )
+
+
+def _distil(
+    name: str,
     loss: Callable[..., Loss],
     summary: str,
     source: str,
     *,
-    name: str | None = None,
-    normaliser: str = "pair_mean",
+    data: Literal["conversations", "problems"] = "conversations",
+    mixes: Literal["conversations"] | None = None,
     **more: Any,
 ) -> Algorithm:
-    """A row that trains on pairs of a chosen and a rejected reply, by default under the name of its loss."""
+    """A row that draws the policy to a teacher, on given text or on its own samples whatever their verdict."""
+    is_sampled = data == "problems"
     return Algorithm(
-        name=name or loss.__name__,
+        name=name,
         summary=summary,
         source=source,
-        data="preferences",
+        data=data,
         objective=loss,
-        defaults=_OFFLINE | {"normaliser": normaliser} | more,
+        credit="teacher" if is_sampled else None,
+        mixes=mixes,
+        defaults=(_ON_POLICY if is_sampled else _IMITATION) | more,
     )
 
 
@@ -116,6 +119,52 @@ _ROWS = (
         "Samples, keeps what the verifier accepts, imitates it; again from the better weights.",
         "Anthony et al. (2017), arXiv:1705.08439",
         rounds=2,
+    ),
+    _imitate(
+        "rft",
+        "problems",
+        likelihood.nll,
+        "Rejection-sampling fine-tuning: one round of expert iteration that keeps every distinct correct completion.",
+        "Yuan et al. (2023), arXiv:2308.01825",
+        keep_per_problem=0,
+    ),
+    _imitate(
+        "star",
+        "problems",
+        likelihood.nll,
+        "Expert iteration that shows the answer where no sample was right, and trains anew from the first weights.",
+        "Zelikman et al. (2022), arXiv:2203.14465",
+        rounds=4,
+        hint="\n(Hint: the answer is {answer}.)",
+        restart=True,
+    ),
+    # Distillation
+    _distil(
+        "distil", forward_kl, "Forward KL to a teacher on given replies.", "Hinton et al. (2015), arXiv:1503.02531"
+    ),
+    _distil(
+        "distil_reverse", reverse_kl, "Reverse KL to a teacher on given replies.", "Gu et al. (2023), arXiv:2306.08543"
+    ),
+    _distil(
+        "distil_jsd",
+        jensen_shannon,
+        "Generalised Jensen–Shannon divergence to a teacher on given replies.",
+        "Agarwal et al. (2023), arXiv:2306.13649",
+    ),
+    _distil(
+        "gkd",
+        jensen_shannon,
+        "Jensen–Shannon divergence to a teacher on the policy's own samples and on given replies.",
+        "Agarwal et al. (2023), arXiv:2306.13649",
+        data="problems",
+        mixes="conversations",
+    ),
+    _distil(
+        "on_policy_distillation",
+        sampled_reverse_kl,
+        "Samples, and moves each sampled token by the teacher's logprob minus its own.",
+        "Thinking Machines Lab (2025), On-policy distillation",
+        data="problems",
     ),
     # Policy gradient
     _reinforce(
@@ -260,61 +309,29 @@ _ROWS = (
         "REINFORCE weighted by a capped ratio: no token is dropped.",
         "MiniMax (2025), arXiv:2506.13585",
     ),
-    # Preferences
-    _prefer(
-        pref.dpo,
-        "Direct preference optimisation against the weights at the stage's start.",
-        "Rafailov et al. (2023), arXiv:2305.18290",
+    _actor_critic(
+        "ppo",
+        "own",
+        "Clipped surrogate on advantages of tokens, against a critic of its own; KL in the reward.",
+        "Schulman et al. (2017), arXiv:1707.06347; Ouyang et al. (2022), arXiv:2203.02155",
     ),
-    _prefer(pref.cdpo, "DPO with smoothed labels.", "Mitchell (2023), note on conservative DPO"),
-    _prefer(pref.robust_dpo, "DPO unbiased under flipped labels.", "Chowdhury et al. (2024), arXiv:2403.00409"),
-    _prefer(pref.ipo, "Squared distance of the margin from its target, sums.", "Azar et al. (2023), arXiv:2310.12036"),
-    _prefer(pref.ipo_mean, "IPO on means over tokens.", "Azar et al. (2023), arXiv:2310.12036"),
-    _prefer(pref.hinge, "Hinge on the margin (SLiC).", "Zhao et al. (2023), arXiv:2305.10425"),
-    _prefer(pref.exo, "Reverse KL to the preference distribution.", "Ji et al. (2024), arXiv:2402.00856"),
-    _prefer(
-        pref.discopop, "A loss found by search: logistic and exponential, mixed.", "Lu et al. (2024), arXiv:2406.08414"
+    _actor_critic(
+        "ppo_shared",
+        "shared",
+        "PPO with the critic as a head on the policy's trunk: one model, one loss.",
+        "Schulman et al. (2017), arXiv:1707.06347, eq. 9",
     ),
-    _prefer(pref.f_dpo, "DPO for other f-divergences to the reference.", "Wang et al. (2023), arXiv:2309.16240"),
-    _prefer(
-        pref.wpo, "DPO weighted by how likely the pair is under the policy.", "Zhou et al. (2024), arXiv:2406.11827"
-    ),
-    _prefer(dpo_normalised, "DPO on means over tokens.", "Meng et al. (2024), arXiv:2405.14734, as an ablation"),
-    _prefer(r_dpo, "DPO with a penalty on the difference of lengths.", "Park et al. (2024), arXiv:2403.19159"),
-    _prefer(ld_dpo, "DPO that discounts what is longer than the other reply.", "Liu et al. (2024), arXiv:2409.06411"),
-    _prefer(apo_zero, "Chosen up and rejected down, each by itself.", "D'Oosterlinck et al. (2024), arXiv:2408.06266"),
-    _prefer(apo_down, "Both down, the rejected more.", "D'Oosterlinck et al. (2024), arXiv:2408.06266"),
-    _prefer(nca, "Noise-contrastive alignment: keeps the chosen likely.", "Chen et al. (2024), arXiv:2402.05369"),
-    _prefer(sppo, "Both log-ratios to fixed targets.", "Wu et al. (2024), arXiv:2405.00675"),
-    _prefer(aot, "Sorted margins against the reference's.", "Melnyk et al. (2024), arXiv:2406.05882"),
-    _prefer(
-        aot_unpaired,
-        "Sorted chosen against sorted rejected log-ratios.",
-        "Melnyk et al. (2024), arXiv:2406.05882",
-        normaliser="sequence_mean",
-    ),
-    _prefer(simpo, "Mean logprobs with a target margin; no reference.", "Meng et al. (2024), arXiv:2405.14734"),
-    _prefer(
-        orpo, "Likelihood of the chosen and a log-odds ratio; no reference.", "Hong et al. (2024), arXiv:2403.07691"
-    ),
-    _prefer(cpo, "Contrast without a reference, and likelihood of the chosen.", "Xu et al. (2024), arXiv:2401.08417"),
-    _prefer(
-        mixture({pref.dpo: 1.0, chosen_nll: 1.0}),
-        "DPO and the likelihood of the chosen, so that it does not fall with the rejected.",
-        "Pang et al. (2024), arXiv:2404.19733",
-        name="rpo",
-    ),
-    _prefer(
-        kto,
-        "Each reply desirable or not, against a KL estimated on mismatched replies.",
-        "Ethayarajh et al. (2024), arXiv:2402.01306",
-        normaliser="sequence_mean",
-    ),
-    _prefer(
-        bco,
-        "Each reply desirable or not, by a logistic loss with a shift.",
-        "Jung et al. (2024), arXiv:2404.04656",
-        normaliser="sequence_mean",
+    # Preferences, given or between the policy's own samples
+    *PREFERENCE_ROWS,
+    # Heads that judge
+    *REWARD_ROWS,
+    # Without training
+    Algorithm(
+        name="best_of_n",
+        summary="Trains nothing: answers with the one of num_samples completions that the verifier scores best.",
+        source="Stiennon et al. (2020), arXiv:2009.01325",
+        data="problems",
+        objective=None,
     ),
 )
 

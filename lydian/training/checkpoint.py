@@ -13,7 +13,7 @@ import torch
 from lydian.data.forest import Item
 from lydian.data.sequence import Pair, Sequence
 from lydian.errors import RunError
-from lydian.training.loop import Position
+from lydian.training.loop import Drift, Position
 
 FORMAT = 1
 
@@ -51,6 +51,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         "step": position.step,
         "items": None if position.items is None else [_plain(item) for item in position.items],
         "metrics": dict(position.metrics),
+        "drift": asdict(position.drift),
         "seconds": checkpoint.seconds,
         "learner": checkpoint.learner,
     }
@@ -87,6 +88,7 @@ def load_checkpoint(path: Path) -> Checkpoint | None:
             step=payload["step"],
             items=None if items is None else [_item(item) for item in items],
             metrics=payload.get("metrics", {}),
+            drift=Drift(**payload.get("drift", {})),
         )
         return Checkpoint(
             stage=payload["stage"],

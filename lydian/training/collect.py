@@ -13,9 +13,9 @@ import numpy as np
 
 from lydian.data.forest import Item, sequences_of
 from lydian.data.problems import Problem
-from lydian.data.sequence import Sequence
 from lydian.data.trajectory import Sampling
-from lydian.data.verdict import Group
+from lydian.data.verdict import Group, Outcome, Scored, Verdict
+from lydian.errors import RecipeError
 from lydian.models.weights import Weights
 from lydian.rollout.engine import Engine, Progress
 from lydian.rollout.sample import sample, score
@@ -23,6 +23,10 @@ from lydian.text.template import Template
 from lydian.training.credit import Credit, group_metrics
 from lydian.training.monitors import monitor_metrics
 from lydian.verifiers.verifier import Verifier
+
+_NOT_JUDGED = Verdict(score=None, outcome=Outcome.FAILED, extracted=None, reason="not judged", verifier="none")
+_WITHOUT_VERDICT = ("mean_tokens", "truncated", "repetition", "heldout_accuracy")
+"""Metrics of a round that need no verdict of its verifier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,13 +82,14 @@ class Rollouts:
     most_draws          dynamic sampling: with more than one, groups whose members are all right or all wrong (by the
                         verdict, not by the shaped reward) are dropped and further problems drawn in their place, at
                         most this many times the problems of a round. With 1 every group is kept
+    verifier            None where nothing depends on verdicts: completions are then not judged
     heldout             a verifier that gives no reward and judges the same completions, or None
     seed                of the run and stage; with the round it fixes problems and random numbers
     """
 
     engine: Engine
     template: Template
-    verifier: Verifier
+    verifier: Verifier | None
     problems: Seq[Problem]
     sampling: Sampling
     num_samples: int
@@ -93,6 +98,15 @@ class Rollouts:
     seed: int
     most_draws: int = 1
     heldout: Verifier | None = None
+
+    def __post_init__(self) -> None:
+        if self.verifier is None and self.most_draws > 1:
+            raise RecipeError(
+                where="most_draws",
+                given=f"{self.most_draws}, and no verifier",
+                expected="verdicts, by which groups are dropped",
+                fix="Set most_draws = 1, or give the stage a verifier.",
+            )
 
     def load(self, weights: Weights) -> None:
         """Passes new weights to the engine."""
@@ -112,28 +126,27 @@ class Rollouts:
             if len(kept) >= wanted:
                 break
         kept = kept[:wanted]
-        items = self.credit.sequences(kept, self._greedy_rewards(kept, round))
+        items = self.credit.items(kept, self._greedy_rewards(kept, round))
         metrics = group_metrics(sampled) | monitor_metrics(sampled, self.template, self.heldout)
-        metrics["kept"] = len(items) / sum(len(group.members) for group in sampled)
+        if self.verifier is None:
+            metrics = {name: value for name, value in metrics.items() if name in _WITHOUT_VERDICT}
+        metrics |= self.credit.metrics(kept)
+        metrics["kept"] = len(sequences_of(items)) / sum(len(group.members) for group in sampled)
         if self.most_draws > 1:
             metrics |= {"drawn_groups": float(len(sampled)), "kept_groups": float(len(kept))}
         if metrics["kept"] < 1:
             metrics |= retention(sampled, items)
-        return Collected(items=list(items), metrics=metrics, groups=sampled)
+        return Collected(items=items, metrics=metrics, groups=sampled)
 
     def assign(self, items: Seq[Item]) -> list[Item]:
         """The sequences with their advantages."""
-        return list(self.credit.assign(sequences_of(items)))
+        return self.credit.assign(items)
 
     def problems_of(self, round: int, draw: int = 0) -> list[Problem]:
         """The problems of a round's draw: a walk through one seeded permutation after another."""
         size = self.problems_per_round or len(self.problems)
-        num = len(self.problems)
         start = (round * self.most_draws + draw) * size
-        chosen: list[Problem] = []
-        for epoch, places in itertools.groupby(range(start, start + size), lambda place: place // num):
-            order = permutation(num, self.seed, epoch)
-            chosen += [self.problems[int(order[place % num])] for place in places]
+        chosen = [self.problems[index] for index in walk(len(self.problems), start, size, self.seed)]
         return list({problem.id: problem for problem in chosen}.values())  # an epoch's edge may repeat a problem
 
     def _groups(
@@ -141,23 +154,27 @@ class Rollouts:
     ) -> list[Group]:
         num = num_samples or self.num_samples
         trajectories = sample(self.engine, self.template, problems, sampling, num_samples=num, progress=progress)
+        if self.verifier is None:
+            members = [tuple(Scored(trajectory=t, verdict=_NOT_JUDGED) for t in samples) for samples in trajectories]
+            return [Group(problem=p, members=scored) for p, scored in zip(problems, members, strict=True)]
         return score(problems, trajectories, self.template, self.verifier)
 
     def _greedy_rewards(self, groups: Seq[Group], round: int) -> dict[str, float]:
-        """ReMax's baseline: the reward of the greedy completion of each problem, by problem id; 0 where it failed."""
+        """ReMax's baseline: the greedy completion's reward by problem id; none where its verifier failed."""
         if "greedy_reward" not in self.credit.needs:
             return {}
         sampling = replace(self.sampling, temperature=0.0, seed=self._seed(round, 0))
         greedy = self._groups([group.problem for group in groups], sampling, None, num_samples=1)
-        return {group.problem.id: group.members[0].verdict.score or 0.0 for group in greedy}
+        scores = {group.problem.id: group.members[0].verdict.score for group in greedy}
+        return {problem: score for problem, score in scores.items() if score is not None}
 
     def _seed(self, round: int, draw: int) -> int:
         return derived_seed(self.seed, round, draw) if draw else derived_seed(self.seed, round)
 
 
-def retention(groups: Seq[Group], items: Seq[Sequence]) -> dict[str, float]:
+def retention(groups: Seq[Group], items: Seq[Item]) -> dict[str, float]:
     """Sequences kept a problem, by the problems' `level` where they have one: shows whether hard problems stay in."""
-    kept = Counter(item.group for item in items)
+    kept = Counter(sequence.group for sequence in sequences_of(items))
     by_level: dict[str, list[int]] = {}
     for group in groups:
         level = group.problem.metadata.get("level")
@@ -169,6 +186,15 @@ def retention(groups: Seq[Group], items: Seq[Sequence]) -> dict[str, float]:
 def derived_seed(*parts: object) -> int:
     """A 63-bit seed that is a pure function of the parts."""
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1
+
+
+def walk(num: int, start: int, size: int, seed: int) -> list[int]:
+    """Steps start … start + size − 1 of a walk through one seeded permutation of range(num) after another."""
+    chosen: list[int] = []
+    for epoch, places in itertools.groupby(range(start, start + size), lambda place: place // num):
+        order = permutation(num, seed, epoch)
+        chosen += [int(order[place % num]) for place in places]
+    return chosen
 
 
 def permutation(num: int, *parts: object) -> np.ndarray:

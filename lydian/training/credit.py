@@ -17,6 +17,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from lydian.data.forest import Item, sequences_of
 from lydian.data.sequence import Sequence
 from lydian.data.trajectory import Finish, Sampling, Trajectory
 from lydian.data.verdict import Group, Scored
@@ -24,12 +25,13 @@ from lydian.errors import RecipeError
 from lydian.objectives.advantage import soft_overlong
 from lydian.training.learner import required_names
 from lydian.training.terms import KLInReward
+from lydian.verifiers.verifier import is_label_free
 
 Advantage = Callable[..., Tensor]
 
 
 class Credit(Protocol):
-    """How a round's groups become sequences to train on.
+    """How a round's groups become sequences or pairs to train on.
 
     needs  names of facts beyond reward and group that must be measured: greedy_reward, rewards
     """
@@ -39,12 +41,16 @@ class Credit(Protocol):
         """See above."""
         ...
 
-    def sequences(self, groups: Seq[Group], greedy_rewards: Mapping[str, float]) -> list[Sequence]:
-        """The sequences of a round, with the facts that `assign` reads; greedy rewards by problem id, if needed."""
+    def items(self, groups: Seq[Group], greedy_rewards: Mapping[str, float]) -> list[Item]:
+        """What a round trains on, with the facts that `assign` reads; greedy rewards by problem id, if needed."""
         ...
 
-    def assign(self, sequences: Seq[Sequence]) -> list[Sequence]:
-        """The sequences with their advantages, those that are not trained left out."""
+    def assign(self, items: Seq[Item]) -> list[Item]:
+        """The items with their advantages, those that are not trained left out."""
+        ...
+
+    def metrics(self, groups: Seq[Group]) -> dict[str, float]:
+        """What it makes of a round's groups, beyond what is measured on any groups."""
         ...
 
 
@@ -52,24 +58,28 @@ class Credit(Protocol):
 class Imitation:
     """Expert iteration: the correct completions, duplicates removed, at most `keep_per_problem` of each problem.
 
-    Without the cap easy problems would dominate. Among equals the first sampled are kept.
+    0 keeps all. Without the cap easy problems would dominate. Among equals the first sampled are kept.
     Source: Anthony et al. (2017), arXiv:1705.08439; for language models e.g. Singh et al. (2023), arXiv:2312.06585.
     """
 
     keep_per_problem: int
     needs: tuple[str, ...] = ()
 
-    def sequences(self, groups: Seq[Group], greedy_rewards: Mapping[str, float]) -> list[Sequence]:
+    def items(self, groups: Seq[Group], greedy_rewards: Mapping[str, float]) -> list[Item]:
         """The kept completions, as text to imitate."""
         return [
             sequence_of(member.trajectory, is_imitated=True)
             for group in groups
-            for member in _distinct_correct(group)[: self.keep_per_problem]
+            for member in _distinct_correct(group)[: self.keep_per_problem or None]
         ]
 
-    def assign(self, sequences: Seq[Sequence]) -> list[Sequence]:
+    def assign(self, items: Seq[Item]) -> list[Item]:
         """Nothing to assign: every kept token counts the same."""
-        return list(sequences)
+        return list(items)
+
+    def metrics(self, groups: Seq[Group]) -> dict[str, float]:
+        """None of its own."""
+        return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,22 +107,25 @@ class PolicyGradient:
         """What the advantage asks for beyond reward and group."""
         return tuple(name for name in required_names(self.advantage) if name not in ("reward", "group"))
 
-    def sequences(self, groups: Seq[Group], greedy_rewards: Mapping[str, float]) -> list[Sequence]:
+    def items(self, groups: Seq[Group], greedy_rewards: Mapping[str, float]) -> list[Item]:
         """One sequence for each member that has a score, with the facts reward and is_truncated.
 
         Raises RecipeError if samples were drawn from a truncated distribution (greedy, top-p, top-k, min-p): the ratio
         between the learner's policy and the sampler's would then be wrong for every token.
         """
+        if "greedy_reward" in self.needs:  # where the verifier failed on the greedy completion there is no baseline
+            groups = [group for group in groups if group.problem.id in greedy_rewards]
         members = [(group, member) for group in groups for member in _comparable(group)]
         for _, member in members:
-            _require_full_support(member.trajectory.turns[-1].completion.sampling)
+            require_full_support(member.trajectory.turns[-1].completion.sampling)
         return [
             replace(sequence_of(member.trajectory, is_imitated=False), facts=self._facts(group, member, greedy_rewards))
             for group, member in members
         ]
 
-    def assign(self, sequences: Seq[Sequence]) -> list[Sequence]:
+    def assign(self, items: Seq[Item]) -> list[Item]:
         """The sequences with the stream `advantage`. Raises RecipeError if it needs more samples a problem."""
+        sequences = sequences_of(items)
         if not sequences:
             return []
         numbers = {name: number for number, name in enumerate(dict.fromkeys(s.group for s in sequences))}
@@ -137,6 +150,10 @@ class PolicyGradient:
             for sequence, advantage in zip(sequences, advantages, strict=True)
             if self.train_truncated or not sequence.facts["is_truncated"]
         ]
+
+    def metrics(self, groups: Seq[Group]) -> dict[str, float]:
+        """None of its own."""
+        return {}
 
     def _facts(self, group: Group, member: Scored, greedy_rewards: Mapping[str, float]) -> dict[str, float]:
         completion = member.trajectory.turns[-1].completion
@@ -188,7 +205,8 @@ def sequence_of(trajectory: Trajectory, *, is_imitated: bool) -> Sequence:
     )
 
 
-def _require_full_support(sampling: Sampling) -> None:
+def require_full_support(sampling: Sampling) -> None:
+    """Raises RecipeError for samples from a truncated distribution: their logprobs are another policy's."""
     if sampling.truncates_support:
         raise RecipeError(
             where="sampling",
@@ -221,15 +239,17 @@ def _distinct_correct(group: Group) -> list[Scored]:
 def group_metrics(groups: Seq[Group]) -> dict[str, float]:
     """What a round's samples look like: reward, accuracy, length, truncation, and groups without a signal.
 
-    Samples that the verifier failed on are neither right nor wrong: reward and accuracy leave them out.
+    Samples that the verifier failed on are neither right nor wrong: reward and accuracy leave them out. Where verdicts
+    rest on no gold answer, their share of CORRECT is `agreement`: it is no accuracy.
     """
     members = [m for group in groups for m in group.members]
     scores = [m.verdict.score for m in members if m.verdict.score is not None]
     outcomes = Counter(m.verdict.outcome.value for m in members)
     flat = sum(len({m.verdict.score for m in group.members} - {None}) < 2 for group in groups)
+    is_agreement = any(is_label_free(m.verdict.verifier) for m in members)
     metrics = {
         "reward": sum(scores) / max(len(scores), 1),
-        "accuracy": outcomes["correct"] / max(len(scores), 1),
+        "agreement" if is_agreement else "accuracy": outcomes["correct"] / max(len(scores), 1),
         "mean_tokens": sum(m.trajectory.num_sampled_tokens for m in members) / len(members),
         "truncated": sum(m.trajectory.finish.value == "length" for m in members) / len(members),
         "no_signal_groups": flat / len(groups),

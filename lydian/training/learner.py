@@ -1,36 +1,42 @@
 """The learner: accumulate, step, publish. It knows no algorithm; an objective's parameter names say what it needs.
 
 Rules that live here and nowhere else: the only `backward`; the only reduction, Σ weight · loss; the only place that
-mints a weight version; the reference policy is the weights in memory when the learner was made.
+mints a weight version; the reference policy is the weights in memory when the learner was made or asked to reset it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from lydian.data.forest import Forest, Item, Normaliser, plant, sequences_of, site_weights
-from lydian.data.sequence import Pair, Sequence
+from lydian.data.sequence import Pair
 from lydian.errors import RunError
+from lydian.models.heads import OUTPUTS
 from lydian.models.policy import Policy
+from lydian.models.teacher import Teacher
 from lydian.models.weights import Weights, weights_of
 from lydian.objectives import divergence
 from lydian.objectives.correction import mean_weight
 from lydian.objectives.loss import Loss
 from lydian.training.optim import OptimiserSettings, make_optimiser
-from lydian.training.step_facts import STEP_FACTS, mapped, with_step_facts
+from lydian.training.site_values import per_site_loss, site_values
+from lydian.training.step_facts import STEP_FACTS, with_step_facts, with_stream
 from lydian.training.step_statistics import StepStatistics
 from lydian.training.terms import KL, Correction, EntropyBonus, KLInLoss, KLInReward, correction_weights
 
 Anchor = Literal["recomputed", "behaviour"]
+Reference = Literal["start", "round"]
+ReferenceLogprobs = Literal["live", "cached"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +64,9 @@ class Learner:
     anchor      the proximal policy of objectives that clip: `recomputed` with these weights at the round's start
                 (decoupled from the sampler), or `behaviour`, the sampler's own logprobs (the ratio then holds the whole
                 gap, so corrections other than `reject` are measured and not applied)
+    teacher     of objectives that ask for teacher_logits or teacher_logprobs; frozen
+    reference_logprobs  `live`: measured at each step; `cached`: once a round, by `with_fixed_policies`
+    can_restart  keep the weights in memory now, for `restart`
     """
 
     def __init__(
@@ -74,11 +83,17 @@ class Learner:
         anchor: Anchor = "recomputed",
         batching: Batching | None = None,
         version: int = 0,
+        teacher: Teacher | None = None,
+        reference_logprobs: ReferenceLogprobs = "live",
+        can_restart: bool = False,
     ) -> None:
         self.policy = policy
         self.version = version
         self.needs = required_names(objective)
+        is_of_tokens = bool({"logprobs", "entropy"} & set(self.needs)) or not set(OUTPUTS) & set(self.needs)
+        self._asked = {*self.needs, "logprobs", "entropy"} if is_of_tokens else set(self.needs)
         self._objective = objective
+        self._teacher = _required_teacher(teacher, self.needs)
         self._normaliser: Normaliser = normaliser
         self._constant = constant
         self._kl = kl
@@ -88,17 +103,18 @@ class Learner:
         self._anchor = anchor
         self._batching = batching or Batching()
         self._settings = optimiser
-        self._trainable = {name: p for name, p in policy.model.named_parameters() if p.requires_grad}
+        self._trainable = policy.trainable()
         self._optimiser = make_optimiser(self._trainable.values(), optimiser)
-        self._has_gradient = False
         needs_reference = kl is not None or "reference_logprobs" in self.needs
         self._reference = self._copy_trainable() if needs_reference else None
+        self._is_reference_cached = needs_reference and reference_logprobs == "cached"
+        self._start = self._copy_trainable() if can_restart else None
 
     def accumulate(self, items: Seq[Item]) -> dict[str, float]:
         """Adds the gradient of one whole optimiser step's items; returns statistics, means over sites.
 
         Sequences whose advantage is zero everywhere are weighed (they stand in every denominator) but not computed:
-        their gradient is zero unless a KL penalty pulls on them.
+        their gradient is zero unless a KL penalty, an entropy bonus or a value loss pulls on them.
         """
         weights = site_weights(items, self._normaliser, constant=self._constant)
         items = self._with_step_facts(items)
@@ -106,10 +122,10 @@ class Learner:
         references = self._reference_logprobs(forests)
         normaliser = self._correction_normaliser(forests)
         step = StepStatistics()
-        for forest, reference in zip(forests, references, strict=True):
-            loss, statistics = self._loss(forest, reference, normaliser, step)
+        taught = self._teacher_hidden(forests, items)
+        for forest, reference, teacher_hidden in zip(forests, references, taught, strict=True):
+            loss, statistics = self._loss(forest, reference, teacher_hidden, normaliser, step)
             loss.backward()
-            self._has_gradient = True
             step.add(loss.item(), statistics)
         return self._finished(step)
 
@@ -119,7 +135,7 @@ class Learner:
         Raises RunError on a gradient that is not finite; the weights are then as before the step.
         """
         rate = self._settings.learning_rate_at(progress)
-        if not self._has_gradient:  # no sequence carried a signal: an update would only apply old momentum
+        if all(p.grad is None for p in self._trainable.values()):  # an update would only apply old momentum
             return {"learning_rate": rate, "gradient_norm": 0.0}
         limit = self._settings.max_gradient_norm or math.inf
         norm = torch.nn.utils.clip_grad_norm_(self._trainable.values(), limit).item()
@@ -134,7 +150,6 @@ class Learner:
             group["lr"] = rate
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
-        self._has_gradient = False
         return {"learning_rate": rate, "gradient_norm": norm}
 
     def publish(self) -> Weights:
@@ -146,23 +161,53 @@ class Learner:
         """The current weights under the version last minted."""
         return weights_of(self.policy.model, self.version)
 
+    @property
+    def reference(self) -> Mapping[str, Tensor] | None:
+        """The trainable weights of the reference policy; None where nothing asks for one."""
+        return self._reference
+
+    def reset_reference(self) -> None:
+        """From now on the reference policy, where there is one, is the weights as they are now."""
+        self._reference = self._copy_trainable() if self._reference is not None else None
+
+    def restart(self) -> None:
+        """Back to the weights that the learner was made with, and a new optimiser."""
+        assert self._start is not None  # made with can_restart
+        load_trainable(self._trainable, self._start)
+        self._optimiser = make_optimiser(self._trainable.values(), self._settings)
+        self._entropy_coef = self._entropy.coef if self._entropy else 0.0
+
     def with_fixed_policies(self, items: Seq[Item], *, num_steps: int) -> list[Item]:
         """A new round's items with the logprobs that stay fixed while it is trained on, where they are needed.
 
         proximal_logprobs   log π of the weights as they are now; with a single step the current logprobs are the same,
                             so no second forward pass is made for them
-        reference_logprobs  of the reference policy, for a KL in the reward
+        reference_logprobs  of the reference policy, for a KL in the reward or where they are cached
         """
         items = list(items)
         is_folded = isinstance(self._kl, KLInReward)
         is_clipped = "proximal_logprobs" in self.needs and self._anchor == "recomputed"
         is_normalised = any(correction.normalise for correction in self._correction)
         if items and (is_folded or is_normalised or (is_clipped and num_steps > 1)):
-            items = _with_stream(items, "proximal_logprobs", self._token_logprobs(items))
-        if items and is_folded:
-            with self._as_reference():
-                items = _with_stream(items, "reference_logprobs", self._token_logprobs(items))
-        return items
+            items = with_stream(items, "proximal_logprobs", self._token_logprobs(items))
+        return self.with_reference_logprobs(items) if is_folded or self._is_reference_cached else items
+
+    def with_reference_logprobs(self, items: Seq[Item]) -> list[Item]:
+        """The items with the stream `reference_logprobs`; as they are if all have it."""
+        if all("reference_logprobs" in sequence.streams for sequence in sequences_of(items)):
+            return list(items)
+        with self._as_reference():
+            return with_stream(items, "reference_logprobs", self._token_logprobs(items))
+
+    def measured(self, items: Seq[Item], measure: Callable[[Forest], Tensor]) -> dict[str, list[Any]]:
+        """What `measure` gives at each site of a forest, without gradient: by sequence id, in token order."""
+        result: dict[str, list[Any]] = {}
+        for forest in self._plant(items, dict.fromkeys((s.id for s in sequences_of(items)), 1.0)):
+            with torch.no_grad():
+                values = measure(forest).tolist()
+            for index, value in zip(forest.sites.sequence.tolist(), values, strict=True):
+                result.setdefault(forest.sequence_ids[index], []).append(value)
+        return result
 
     def state(self) -> dict[str, Any]:
         """Everything that a resumed run needs to go on bitwise: weights, moments, reference, version."""
@@ -170,6 +215,7 @@ class Learner:
             "trainable": self._copy_trainable(),
             "optimiser": self._optimiser.state_dict(),
             "reference": self._reference,
+            "start": self._start,
             "entropy_coef": self._entropy_coef,
             "version": self.version,
         }
@@ -179,6 +225,7 @@ class Learner:
         load_trainable(self._trainable, state["trainable"])
         self._optimiser.load_state_dict(state["optimiser"])
         self._reference = state["reference"]
+        self._start = state["start"]
         self._entropy_coef = state["entropy_coef"]
         self.version = state["version"]
 
@@ -195,7 +242,7 @@ class Learner:
         return [forest.to(self.policy.device) for forest in forests]
 
     def _has_signal(self, item: Item) -> bool:
-        is_pulled = isinstance(self._kl, KLInLoss) or self._entropy is not None
+        is_pulled = isinstance(self._kl, KLInLoss) or self._entropy is not None or "value" in self.needs
         return is_pulled or isinstance(item, Pair) or any(item.streams.get("advantage", (1.0,)))
 
     def _with_step_facts(self, items: Seq[Item]) -> Seq[Item]:
@@ -208,29 +255,31 @@ class Learner:
 
     def _sequence_logprobs(self, items: Seq[Item]) -> tuple[Tensor, Tensor]:
         """Σ_t log π and Σ_t log π_reference of each sequence, without gradient."""
-        current = self._token_logprobs(items)
-        with self._as_reference():
-            reference = self._token_logprobs(items)
-        ids = [sequence.id for sequence in sequences_of(items)]
-        sums = [torch.tensor([sum(values[name]) for name in ids]) for values in (current, reference)]
-        return sums[0], sums[1]
+        current, sequences = self._token_logprobs(items), sequences_of(self.with_reference_logprobs(items))
+        reference = [sum(itertools.compress(s.streams["reference_logprobs"], s.trained)) for s in sequences]
+        return torch.tensor([sum(current[s.id]) for s in sequences]), torch.tensor(reference)
 
     def _loss(
-        self, forest: Forest, reference: Tensor | None, normaliser: float, step: StepStatistics
+        self,
+        forest: Forest,
+        reference: Tensor | None,
+        teacher_hidden: Tensor | None,
+        normaliser: float,
+        step: StepStatistics,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         sites = forest.sites
-        hidden = self.policy.site_hidden(forest)
-        logprobs, entropy = self.policy.site_logprobs(hidden, sites)
-        known = {"logprobs": logprobs, "entropy": entropy, "sequence": sites.sequence, **sites.streams, **forest.facts}
-        proximal = sites.streams.get("proximal_logprobs", logprobs.detach())  # one step a round: it is the current
+        known = site_values(self.policy, forest, self._asked, teacher=self._teacher, teacher_hidden=teacher_hidden)
+        logprobs, entropy = known.get("logprobs"), known.get("entropy")
         behaviour = sites.streams.get("behaviour_logprobs")
-        known["proximal_logprobs"] = proximal if self._anchor == "recomputed" or behaviour is None else behaviour
+        if logprobs is not None:
+            proximal = sites.streams.get("proximal_logprobs", logprobs.detach())  # one step a round: it is the current
+            known["proximal_logprobs"] = proximal if self._anchor == "recomputed" or behaviour is None else behaviour
         if reference is not None:
             known["reference_logprobs"] = reference
-        if "log_collision" in self.needs:
-            known["log_collision"] = self.policy.site_log_collision(hidden, sites)
         self._require(known)
-        per_site, statistics = self._objective(*(known[name] for name in self.needs))
+        per_site, statistics = per_site_loss(self._objective, [known[name] for name in self.needs])
+        if logprobs is None or entropy is None:
+            return (sites.weight * per_site).sum(), statistics
         statistics = {**statistics, "entropy": entropy.detach()}
         if behaviour is not None:
             weight = self._correction_weights(behaviour, proximal, sites.sequence) / normaliser
@@ -284,18 +333,20 @@ class Learner:
     def _reference_logprobs(self, forests: list[Forest]) -> list[Tensor] | list[None]:
         if self._reference is None or isinstance(self._kl, KLInReward):
             return [None] * len(forests)
+        if all("reference_logprobs" in forest.sites.streams for forest in forests):
+            return [forest.sites.streams["reference_logprobs"] for forest in forests]
         with self._as_reference(), torch.no_grad():
             return [self.policy.logprobs(forest)[0] for forest in forests]
 
+    def _teacher_hidden(self, forests: Seq[Forest], items: Seq[Item]) -> Iterator[Tensor | None]:
+        """The teacher's states at each forest's sites, one forest at a time."""
+        sequences = {sequence.id: sequence for sequence in sequences_of(items)}
+        for forest in forests:
+            yield None if self._teacher is None else self._teacher.hidden(forest, sequences)
+
     def _token_logprobs(self, items: Seq[Item]) -> dict[str, list[float]]:
         """log π of the trained tokens of each sequence, by id, in token order."""
-        result: dict[str, list[float]] = {}
-        for forest in self._plant(items, dict.fromkeys((s.id for s in sequences_of(items)), 1.0)):
-            with torch.no_grad():
-                logprobs = self.policy.logprobs(forest)[0].tolist()
-            for index, value in zip(forest.sites.sequence.tolist(), logprobs, strict=True):
-                result.setdefault(forest.sequence_ids[index], []).append(value)
-        return result
+        return self.measured(items, lambda forest: self.policy.logprobs(forest)[0])
 
     @contextlib.contextmanager
     def _as_reference(self) -> Iterator[None]:
@@ -321,6 +372,19 @@ def required_names(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(name for name, p in inspect.signature(function).parameters.items() if p.kind in kinds)
 
 
+def _required_teacher(teacher: Teacher | None, needs: Seq[str]) -> Teacher | None:
+    """The teacher, if the objective asks for one. Raises RunError if it does and there is none."""
+    asked = [name for name in needs if name in ("teacher_logits", "teacher_logprobs")]
+    if asked and teacher is None:
+        raise RunError(
+            where="Learner",
+            given=f"an objective that asks for {asked[0]}, and no teacher",
+            expected="a teacher",
+            fix="Set the stage's `teacher` to a folder, a model's name, or stage:NAME.",
+        )
+    return teacher if asked else None
+
+
 @torch.no_grad()
 def load_trainable(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
     """Copies values into parameters of the same names. Raises RunError if the names differ."""
@@ -334,12 +398,3 @@ def load_trainable(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor
         )
     for name, parameter in parameters.items():
         parameter.copy_(values[name])
-
-
-def _with_stream(items: Seq[Item], name: str, values: Mapping[str, Seq[float]]) -> list[Item]:
-    def widened(sequence: Sequence) -> Sequence:
-        trained = iter(values[sequence.id])
-        stream = tuple(next(trained) if used else 0.0 for used in sequence.trained)
-        return replace(sequence, streams={**sequence.streams, name: stream})
-
-    return mapped(items, widened)

@@ -10,18 +10,44 @@ learner's state are all that a resumed run needs; a round that was under way kee
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
-from lydian.data.forest import Item
+from lydian.data.forest import Item, sequences_of
+from lydian.models.policy import Policy
+from lydian.models.weights import Weights
 from lydian.rollout.engine import Progress
 from lydian.training.collect import Collected, Source, permutation
-from lydian.training.learner import Learner
 from lydian.training.settings import StageSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """How far the policy has moved in the epoch under way: the mean KL from the round's first policy to the current.
+
+    kl          Σ k3 over tokens, in nats
+    num_tokens  trained tokens of the steps that it was measured in
+    """
+
+    kl: float = 0.0
+    num_tokens: int = 0
+
+    def after(self, batch: Seq[Item], statistics: Mapping[str, float]) -> Drift:
+        """With a step more; one that had nothing to compute measured nothing."""
+        if "kl_k3" not in statistics:
+            return self
+        num = sum(sequence.num_trained for sequence in sequences_of(batch))
+        return Drift(kl=self.kl + num * statistics["kl_k3"], num_tokens=self.num_tokens + num)
+
+    @property
+    def mean(self) -> float:
+        """In nats a token."""
+        return self.kl / max(self.num_tokens, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +56,7 @@ class Position:
 
     items    of the round under way, None between rounds and for corpora (they are collected again, equal)
     metrics  of collecting those items
+    drift    of the epoch under way
     """
 
     round: int = 0
@@ -37,6 +64,57 @@ class Position:
     step: int = 0
     items: list[Item] | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    drift: Drift = Drift()
+
+
+class AnyLearner(Protocol):
+    """What the loop and a run need of a learner: `Learner`, or one composed of several."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that is trained and sampled from."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """The weight version last minted."""
+        ...
+
+    def with_fixed_policies(self, items: Seq[Item], *, num_steps: int) -> list[Item]:
+        """A new round's items with all that stays fixed while it is trained on; called once a round."""
+        ...
+
+    def restart(self) -> None:
+        """Goes back to the weights and the optimiser's state that it began with."""
+        ...
+
+    def reset_reference(self) -> None:
+        """Makes the current weights the reference policy."""
+        ...
+
+    def accumulate(self, items: Seq[Item]) -> dict[str, float]:
+        """Adds the gradient of one whole optimiser step's items; returns statistics, means over sites."""
+        ...
+
+    def step(self, progress: float) -> dict[str, float]:
+        """Applies the accumulated gradient and clears it. `progress` in [0, 1] places the step in the schedule."""
+        ...
+
+    def publish(self) -> Weights:
+        """Mints the next version of the policy's weights; called once a round, at its end."""
+        ...
+
+    def weights(self) -> Weights:
+        """The policy's current weights under the version last minted."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Everything that a resumed run needs to go on bitwise."""
+        ...
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restores what `state` gave."""
+        ...
 
 
 class Journal(Protocol):
@@ -87,7 +165,7 @@ class Quiet:
 
 
 def train(
-    learner: Learner,
+    learner: AnyLearner,
     source: Source,
     settings: StageSettings,
     journal: Journal | None = None,
@@ -95,7 +173,8 @@ def train(
     seed: int = 0,
     start: Position | None = None,
 ) -> Position:
-    """Runs a stage from `start` to its end, which it returns.
+    """Runs a stage from `start` to its end, which it returns. A round ends early after an epoch that moved the policy
+    farther than `target_kl`.
 
     The learner's weights at the end are the stage's result; `source` has the last published version loaded. Raises
     what its parts raise; whatever was checkpointed stays good.
@@ -106,16 +185,29 @@ def train(
     for round in range(start.round, settings.rounds):
         items, metrics, is_sampled = _round_items(learner, source, settings, journal, round, start)
         batches = list(_batches(items, settings, seed, round))
-        first = start.step_in_round if round == start.round else 0
+        first, drift = (start.step_in_round, start.drift) if round == start.round else (0, Drift())
         kept = items if is_sampled and len(batches) > 1 else None
         for index in range(first, len(batches)):
             began = time.monotonic()
             statistics = learner.accumulate(batches[index])
-            statistics |= learner.step((round + (index + 0.5) / len(batches)) / settings.rounds)
+            share = (index + 0.5) / len(batches)
+            statistics |= learner.step(share if settings.restart else (round + share) / settings.rounds)
             step += 1
-            position = Position(round=round, step_in_round=index + 1, step=step, items=kept, metrics=metrics)
+            drift = drift.after(batches[index], statistics)
+            has_drifted = False
+            if (index + 1) % (len(batches) // settings.epochs) == 0:
+                if settings.target_kl is not None:
+                    statistics["epoch_kl"] = drift.mean
+                    has_drifted = drift.mean > settings.target_kl
+                drift = Drift()
+            position = Position(
+                round=round, step_in_round=index + 1, step=step, items=kept, metrics=metrics, drift=drift
+            )
             total = step + math.ceil(len(batches) * (settings.rounds - round) - index - 1)
             journal.stepped(position, total, time.monotonic() - began, metrics | statistics)
+            if has_drifted and index + 1 < len(batches):
+                journal.event("early_stop", _early_stop(round, index, len(batches), settings, statistics["epoch_kl"]))
+                break
             if index + 1 < len(batches) and step % settings.checkpoint_steps == 0:
                 journal.checkpoint(position)
         source.load(learner.publish())
@@ -125,12 +217,14 @@ def train(
 
 
 def _round_items(
-    learner: Learner, source: Source, settings: StageSettings, journal: Journal, round: int, start: Position
+    learner: AnyLearner, source: Source, settings: StageSettings, journal: Journal, round: int, start: Position
 ) -> tuple[list[Item], dict[str, float], bool]:
     """The items of a round, its metrics, and whether they were sampled; what was kept when a round goes on."""
     if round == start.round and start.items is not None:
         return start.items, dict(start.metrics), True
     collected = source.collect(round, journal.sampling(round))
+    if round != start.round or start.step_in_round == 0:
+        _begin_round(learner, settings)
     items = learner.with_fixed_policies(collected.items, num_steps=_num_batches(len(collected.items), settings))
     items = source.assign(items)
     if collected.groups:
@@ -140,18 +234,36 @@ def _round_items(
     return items, collected.metrics, bool(collected.groups)
 
 
+def _begin_round(learner: AnyLearner, settings: StageSettings) -> None:
+    """What a round changes before its first step; the samples were drawn before."""
+    if settings.restart:
+        learner.restart()
+    if settings.reference == "round":
+        learner.reset_reference()
+
+
+def _early_stop(round: int, index: int, num_steps: int, settings: StageSettings, kl: float) -> str:
+    return (
+        f"Round {round}: stopped after epoch {(index + 1) * settings.epochs // num_steps} of {settings.epochs}; "
+        f"the policy is {kl:.3g} nats a token from the round's first, above target_kl = {settings.target_kl:g}."
+    )
+
+
 def _num_batches(num_items: int, settings: StageSettings) -> int:
-    return settings.epochs * math.ceil(num_items / (settings.batch_size or max(num_items, 1)))
+    return settings.epochs * len(_starts(num_items, settings))
+
+
+def _starts(num_items: int, settings: StageSettings) -> range:
+    """Where the batches of an epoch begin. One item left over joins the last: some losses compare items of a step."""
+    size = settings.batch_size or max(num_items, 1)
+    return range(0, num_items - 1 if num_items > 1 and size > 1 else num_items, size)
 
 
 def _batches(items: Seq[Item], settings: StageSettings, seed: int, round: int) -> Iterator[list[Item]]:
     """Batches of an epoch after another, each epoch in its own seeded order; items of one step stay in that order."""
-    size = settings.batch_size or max(len(items), 1)
+    starts = _starts(len(items), settings)
     for epoch in range(settings.epochs):
-        order = (
-            permutation(len(items), seed, round, epoch)
-            if size < len(items) or settings.epochs > 1
-            else range(len(items))
-        )
-        for start in range(0, len(items), size):
-            yield [items[int(i)] for i in order[start : start + size]]
+        is_whole = len(starts) < 2 and settings.epochs == 1
+        order = range(len(items)) if is_whole else permutation(len(items), seed, round, epoch)
+        for start, end in itertools.zip_longest(starts, starts[1:], fillvalue=len(items)):
+            yield [items[int(i)] for i in order[start:end]]

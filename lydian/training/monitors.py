@@ -59,7 +59,7 @@ def monitor_metrics(groups: Seq[Group], template: Template, heldout: Verifier | 
         problems = [group.problem for group, _ in members]
         verdicts = verify_all(heldout, list(zip(problems, texts, finishes, strict=True)))
         judged = [verdict.is_correct for verdict in verdicts if verdict.score is not None]
-        metrics["heldout_accuracy"] = _mean(judged)
+        metrics |= {"heldout_accuracy": _mean(judged)} if judged else {}
     return metrics
 
 

@@ -57,6 +57,17 @@ def mapped(items: Seq[Item], change: Callable[[Sequence], Sequence]) -> list[Ite
     ]
 
 
+def with_stream(items: Seq[Item], name: str, values: Mapping[str, Seq[float]]) -> list[Item]:
+    """The items with a stream more: the values of their trained tokens by sequence id, in token order."""
+
+    def widened(sequence: Sequence) -> Sequence:
+        trained = iter(values[sequence.id])
+        stream = tuple(next(trained) if used else 0.0 for used in sequence.trained)
+        return replace(sequence, streams={**sequence.streams, name: stream})
+
+    return mapped(items, widened)
+
+
 def mismatched(items: Seq[Item]) -> list[Sequence]:
     """Each prompt of the step with the reply to another: what KTO's KL is estimated on.
 

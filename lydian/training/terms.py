@@ -1,9 +1,10 @@
-"""What may stand beside an objective: a KL penalty, an entropy bonus, the correction of the sampler's gap."""
+"""What may stand beside an objective: a KL penalty, an entropy bonus, given text, the correction of the sampler's gap,
+a critic."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from lydian.errors import RecipeError
 from lydian.objectives.correction import importance_weights
 from lydian.objectives.entropy import next_entropy_coef
+from lydian.training.optim import OptimiserSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,75 @@ class EntropyBonus:
         return next_entropy_coef(
             coef, measured, target=self.target, delta=self.delta, min_coef=self.min_coef, max_coef=self.max_coef
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PretrainingLoss:
+    """Likelihood of given text beside the objective (PTX), loss + coef · NLL(text): against forgetting.
+
+    coef        weight of the mean NLL of a token of the text
+    data        name of the data set of conversations
+    batch_size  conversations a step, gone through in seeded orders, one after another
+
+    Source: Ouyang et al. (2022), arXiv:2203.02155, eq. 2.
+    """
+
+    coef: float
+    data: str
+    batch_size: int = 8
+
+    def __post_init__(self) -> None:
+        if self.coef <= 0 or self.batch_size < 1:
+            raise RecipeError(
+                where="PretrainingLoss.coef" if self.coef <= 0 else "PretrainingLoss.batch_size",
+                given=self.coef if self.coef <= 0 else self.batch_size,
+                expected="coef > 0 and batch_size ≥ 1",
+                fix="Correct it, or leave the pretraining loss out.",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticSettings:
+    """The value function of actor–critic methods, and what is done to rewards and advantages around it.
+
+    network        own: a model of its own with a value head; shared: a head on the policy's last hidden states
+    start          model that an own network starts from, such as a reward model's folder (its head is taken over); by
+                   default the policy's weights at the stage's start. A new head starts at 0
+    loss           squared, or clipped: squared, without a gain from moving farther than `clip` within a round
+    clip           bound of the clipped loss, in units of reward
+    coef           weight of the value loss in the loss of a shared network
+    optimiser      of an own network; a shared one has the stage's
+    warmup_rounds  rounds at the start in which only the critic trains (of a shared network, only the head)
+    is_whitened    standardise the advantages over all tokens of a round
+    bootstraps     count V after the last token of a truncated completion as if it had gone on; otherwise it ends there
+    reward_scale   none; round: rewards standardised over their round; running: over all rounds so far
+    reward_clip    rewards, scaled or not, are kept within ± this; 0 for no bound
+    """
+
+    network: Literal["own", "shared"] = "own"
+    start: str = ""
+    loss: Literal["squared", "clipped"] = "clipped"
+    clip: float = 0.2
+    coef: float = 0.1
+    optimiser: OptimiserSettings = field(default_factory=lambda: OptimiserSettings(learning_rate=1e-5))
+    warmup_rounds: int = 0
+    is_whitened: bool = True
+    bootstraps: bool = True
+    reward_scale: Literal["none", "round", "running"] = "none"
+    reward_clip: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, holds, expected in (
+            ("start", not (self.start and self.network == "shared"), "none for a shared network"),
+            ("clip", self.clip > 0, "> 0"),
+            ("coef", self.coef > 0, "> 0"),
+            ("warmup_rounds", self.warmup_rounds >= 0, "≥ 0"),
+            ("reward_clip", self.reward_clip >= 0, "≥ 0"),
+        ):
+            if not holds:
+                raise RecipeError(
+                    where=f"CriticSettings.{name}", given=getattr(self, name), expected=expected, fix="Correct it."
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

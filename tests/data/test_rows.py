@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from lydian.data.rows import load_conversations, load_preferences, load_problems
+from lydian.data.pairs import build_pairs
+from lydian.data.problems import Conversation, Feedback, Message, Preference
+from lydian.data.rows import (
+    load_conversations,
+    load_feedback,
+    load_judged,
+    load_preferences,
+    load_problems,
+    to_row,
+)
 from lydian.errors import DataError, InputError
 
 DATA = Path(os.environ.get("LYDIAN_DATA", Path(__file__).parents[2] / "../shared/data"))
@@ -28,14 +37,16 @@ def test_a_bad_row_says_file_line_column_and_shows_a_right_one(tmp_path):
     assert set(json.loads(example)) == {"question", "answer"}
 
 
-@pytest.mark.parametrize("load", [load_problems, load_conversations, load_preferences])
+@pytest.mark.parametrize("load", [load_problems, load_conversations, load_preferences, load_feedback, load_judged])
 def test_every_example_row_is_a_right_row(load):
-    from lydian.data import layouts
+    from lydian.data import feedback, layouts
 
     table = {
         load_problems: layouts.PROBLEM_LAYOUTS,
         load_conversations: layouts.CONVERSATION_LAYOUTS,
         load_preferences: layouts.PREFERENCE_LAYOUTS,
+        load_feedback: feedback.FEEDBACK_LAYOUTS,
+        load_judged: feedback.JUDGED_LAYOUTS,
     }[load]
     for layout in table:
         assert layouts.recognise(table, layouts.Row(values=layout.example, columns={})) is layout
@@ -109,6 +120,95 @@ def test_a_csv_file_without_header_is_read_as_multiple_choice(tmp_path):
     items = load_problems(path).items
     assert [(p.id, p.answer) for p in items] == [("algebra:1", "B"), ("algebra:2", "D")]
     assert items[0].question == "Find c, if any\nA. 0\nB. 1\nC. 2\nD. 3"
+
+
+ASKED = {"role": "user", "content": "Q"}
+TWICE = [ASKED, ASKED, {"role": "assistant", "content": "R"}]
+PAIR = {"prompt": "Q", "chosen": "R", "rejected": "S"}
+THUMB = {"prompt": "Q", "completion": "R", "label": 1}
+BAD = [
+    (load_preferences, PAIR, {"chosen": "S"}, "chosen and rejected", "two different replies"),
+    (load_preferences, PAIR, {"chosen": " S\n"}, "chosen and rejected", "two different replies"),
+    (load_preferences, PAIR, {"rejected": " "}, "column 'rejected'", "text"),
+    (load_preferences, PAIR, {"prompt": [ASKED, ASKED]}, "messages[1]", "somebody else between two messages"),
+    (load_conversations, {"messages": TWICE[1:]}, {"messages": TWICE}, "messages[1]", "somebody else between"),
+    (load_conversations, {"prompt": "Q", "completion": "R"}, {"completion": ""}, "column 'completion'", "text"),
+    (load_problems, {"messages": [ASKED]}, {"messages": [*TWICE[1:]]}, "messages", "not from the assistant"),
+    (load_feedback, THUMB, {"label": 2}, "column 'label'", "true or false, 1 or 0"),
+    (load_feedback, THUMB, {"label": "up"}, "column 'label'", "true or false, 1 or 0"),
+    (load_feedback, THUMB, {"label": 0.5}, "column 'label'", "true or false, 1 or 0"),
+    (load_feedback, THUMB, {"label": None}, "column 'label'", "true or false, 1 or 0"),
+    (load_feedback, THUMB, {"completion": ""}, "column 'completion'", "text"),
+    (load_judged, THUMB | {"score": 1}, {"label": "good"}, "column 'label'", "true or false, 1 or 0"),
+    (load_judged, THUMB | {"score": 1}, {"score": "high"}, "column 'score'", "a finite number"),
+    (load_judged, THUMB | {"labels": [1]}, {"labels": [1, 3]}, "column 'labels'", "true or false, 1 or 0"),
+]
+
+
+@pytest.mark.parametrize(("load", "good", "change", "field", "expected"), BAD)
+def test_a_bad_row_is_refused_or_skipped_and_always_named(tmp_path, load, good, change, field, expected):
+    """Line 2 of three is bad: "stop" raises, "skip" keeps the others; both name file, line, field and expectation."""
+    path = tmp_path / "data.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in (good, good | change, good)))
+    with pytest.raises(DataError) as caught:
+        load(path)
+    assert caught.value.where.startswith(f"{path}:2: ") and field in caught.value.where
+    assert expected in caught.value.expected
+    loaded = load(path, on_bad_row="skip")
+    assert [item.id for item in loaded.items] == ["data:1", "data:3"]
+    ((place, reason),) = loaded.skipped
+    assert place == f"{path}:2" and field in reason and expected in reason
+
+
+def test_words_mean_what_is_stated():
+    """Without a rule "up" is refused (above); with one, what it does not name is read as before or refused."""
+    rows = [THUMB | {"label": label} for label in ("up", " down", 1, "False", -1)]
+    rule = {"up": True, "down": False, "-1": False}
+    assert [item.is_desirable for item in load_feedback(rows, labels=rule).items] == [True, False, True, False, False]
+    with pytest.raises(DataError, match="rows, row 2: column 'label': got str 'sideways'"):
+        load_feedback([rows[0], THUMB | {"label": "sideways"}], labels=rule)
+
+
+def test_a_csv_file_has_labels_as_text(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("prompt,completion,label\nQ,R,true\nQ,S,0\n")
+    assert [item.is_desirable for item in load_feedback(path).items] == [True, False]
+
+
+def test_what_is_written_is_read_back_equal(tmp_path):
+    """A question alone is written as text, a longer prompt as messages; metadata stay, also those named `id`."""
+    ask, system = Message(role="user", content="Q"), Message(role="system", content="S")
+    reply = Message(role="assistant", content="R")
+    facts = {"source": "f", "metadata": {"level": 2, "scores": [1.0, 0.0]}}
+    for load, kind, own in (
+        (load_preferences, Preference, {"chosen": "R", "rejected": "N"}),
+        (load_feedback, Feedback, {"reply": "R", "is_desirable": False}),
+        (load_conversations, Conversation, {}),
+    ):
+        last = (reply,) if kind is Conversation else ()
+        items = [kind(id=k, messages=(*m, *last), **own, **facts) for k, m in (("a", (ask,)), ("b", (system, ask)))]
+        path = tmp_path / "f.jsonl"
+        path.write_text("".join(json.dumps(to_row(item)) + "\n" for item in items))
+        assert list(load(path).items) == items
+
+
+@needs_data
+def test_labelled_model_solutions_make_pairs_and_feedback():
+    """GSM8K's 1319 problems with four solutions each. Counted in the file itself, solutions that only differ by blanks
+    taken as one: 731 problems have a right and a wrong one, 156 right ones only, 432 wrong ones only."""
+    loaded = load_judged(
+        DATA / "gsm8k/example_model_solutions.jsonl",
+        columns={"prompt": "question", "completion": "solution", "label": "is_correct"},
+        spread=("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification"),
+    )
+    assert len(loaded.items) == 4 * 1319
+    assert {item.source for item in loaded.items if item.id.endswith(":7")} == {
+        f"example_model_solutions/{model}_{kind}" for model in ("6b", "175b") for kind in ("finetuning", "verification")
+    }
+    built = build_pairs(loaded.items)
+    assert len(built.items) == 731
+    assert built.report.dropped == {"all_right": 156, "all_wrong": 432}
+    assert built.report.length is not None and built.report.length.is_biased
 
 
 @needs_data

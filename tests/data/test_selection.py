@@ -72,9 +72,10 @@ def test_only_what_is_asked_counts():
     """A system message or a worked solution does not make another problem; an earlier turn does."""
     question = Message(role="user", content="2 + 3?")
     solved = Conversation(id="c", messages=(question, Message(role="assistant", content="5")))
-    earlier = Problem(id="e", messages=(Message(role="user", content="Let x = 1."), question))
+    turns = (Message(role="user", content="Let x = 1."), Message(role="assistant", content="Done."), question)
+    earlier = Problem(id="e", messages=turns)
     assert text("2 + 3?") == normalised_text(problem("2 + 3?", system="Be brief.")) == normalised_text(solved)
-    assert normalised_text(earlier) == "let x = 1 2 + 3"
+    assert normalised_text(earlier) == "let x = 1 done 2 + 3"
     plain = Conversation(id="t", messages=(Message(role="assistant", content="Once upon a time."),))
     assert normalised_text(plain) == "once upon a time"
 

@@ -13,6 +13,7 @@ from lydian.data.problems import Message, Problem
 from lydian.data.trajectory import Finish, Sampling
 from lydian.data.verdict import Outcome, Verdict
 from lydian.models.policy import Policy
+from lydian.models.teacher import Teacher
 from lydian.rollout.engine import Engine
 from lydian.training.algorithms import ALGORITHMS
 from lydian.training.collect import Collected, Rollouts, Source
@@ -106,10 +107,12 @@ def rollouts(
     )
 
 
-def run_row(name: str, source: Source, settings: StageSettings) -> tuple[Recorder, PreTrainedModel]:
+def run_row(
+    name: str, source: Source, settings: StageSettings, teacher: Teacher | None = None
+) -> tuple[Recorder, PreTrainedModel]:
     """Trains the small Llama with the library."""
     model, journal = make("llama"), Recorder()
-    learner = make_learner(Policy(model), ALGORITHMS[name], settings)
+    learner = make_learner(Policy(model), ALGORITHMS[name], settings, teacher=teacher)
     source.load(learner.weights())
     train(learner, source, settings, journal, seed=0)
     return journal, model

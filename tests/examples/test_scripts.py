@@ -50,3 +50,9 @@ def test_grpo():
 def test_dpo():
     (share,) = numbers_printed("dpo", r"the margin grew on (\d+)%")
     assert share > 50
+
+
+@pytest.mark.slow
+def test_distillation():
+    before, after = numbers_printed("distillation", r"held-out KL\(teacher ‖ student\) \w+: ([\d.]+)")
+    assert after < before / 3

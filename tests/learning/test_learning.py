@@ -160,7 +160,7 @@ def test_expert_iteration_learns_it_from_its_own_best():
 
 def test_imitating_what_the_verifier_refused_does_not():
     class WrongOnes(Imitation):
-        def sequences(self, groups: list[Group], greedy_rewards: dict[str, float]) -> list[Sequence]:
+        def items(self, groups: list[Group], greedy_rewards: dict[str, float]) -> list[Sequence]:
             members = [m for group in groups for m in group.members if not m.verdict.is_correct]
             return [sequence_of(m.trajectory, is_imitated=True) for m in members]
 

@@ -63,7 +63,7 @@ def test_all_that_goes_wrong_is_told_at_once():
     assert len(problems) == 2
     assert problems[0].startswith("stage expert_iteration:") and "choice" in problems[0]
     assert problems[1].startswith("stage grpo:") and "top_p 0.9" in problems[1]
-    assert "stage sft: 2 optimiser steps done" in said and "stage grpo" not in said
+    assert "stage sft: 2 optimiser steps done" in said and "stage grpo: 2" not in said
 
 
 @needs_tiny

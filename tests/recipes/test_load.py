@@ -222,6 +222,37 @@ def test_the_resolved_recipe_reads_back_equal(tmp_path: Path) -> None:
     assert again == recipe and again.digest == recipe.digest
 
 
+def test_a_mixture_has_its_settings_beside_it(tmp_path: Path) -> None:
+    recipe = load(tmp_path, "data.mix={mixture = {train = 3, test = 1}, cap_tokens = 900}", "benchmark.data=mix")
+    mix = recipe.data["mix"]
+    assert mix.settings.mixture == {"train": 3.0, "test": 1.0}
+    caps = {"cap_examples": None, "cap_tokens": 900}
+    assert mix.generator == {"weigh_by": "examples", **caps, "max_epochs": 1.0, "seed": 0}
+    assert recipe.with_parts(["solutions", "mix"]) == ["solutions", "mix", "train", "test"]
+    explained = {item.key: (item.value, item.origin) for item in recipe.explained}
+    assert explained["data.mix.cap_tokens"] == (900, "override")
+    (tmp_path / "recipe.json").write_text(json.dumps(recipe.as_dict(), allow_nan=False), encoding="utf-8")
+    assert load_recipe(tmp_path / "recipe.json") == recipe
+
+
+def test_feedback_is_for_objectives_that_look_at_single_replies(tmp_path: Path) -> None:
+    """kto and bco take preferences or feedback; dpo needs both replies, and says what it takes."""
+    thumbs = "data.thumbs={kind = 'feedback', path = 'log.jsonl', labels = {up = true}}"
+    pairs = "data.pairs={kind = 'preferences', path = 'pairs.jsonl'}"
+    for algorithm in ("kto", "bco"):
+        for name in ("thumbs", "pairs"):
+            recipe = load(tmp_path, thumbs, pairs, text=offline(algorithm, name))
+            assert recipe.stages[0].data == name
+    message = refused(tmp_path, thumbs, text=offline("dpo", "thumbs"))
+    assert "stages[0].data: got 'thumbs', a set of feedback; expected a set of preferences" in message
+    message = refused(tmp_path, text=offline("kto", "train"))
+    assert "got 'train', a set of problems; expected a set of preferences or feedback" in message
+
+
+def offline(algorithm: str, data: str) -> str:
+    return TEXT.partition("[[stages]]")[0] + f'[[stages]]\nalgorithm = "{algorithm}"\ndata = "{data}"\n'
+
+
 def test_the_digest_is_of_what_changes_numbers(tmp_path: Path) -> None:
     digest = load(tmp_path).digest
     assert load(tmp_path, "description=other", "expect=other", "data.root=/elsewhere").digest == digest
@@ -266,7 +297,15 @@ def test_the_digest_is_of_what_changes_numbers(tmp_path: Path) -> None:
         ("benchmark.sampling.top_p=2", "benchmark.sampling.top_p", "a number in (0, 1]"),
         ("data.train.nmu=3", "data.train.nmu", "Did you mean num?"),
         ("data.train.generator=arithmetics", "data.train.generator", "Did you mean arithmetic?"),
-        ("data.train.path=x.jsonl", "data.train", "one of the two"),
+        ("data.train.path=x.jsonl", "data.train", "one of the three"),
+        ("data.train.labels={up = true}", "data.train.labels", "labels of feedback only"),
+        ("data.test={mixture = {train = 1}, share_seed = 1}", "data.test.share_seed", "the sets have their own"),
+        ("data.test={mixture = {train = 0}}", "data.test.mixture", "sets with weights > 0"),
+        ("data.test={mixture = {tarin = 1}}", "data.test.mixture", "Did you mean train?"),
+        ("data.test={mixture = {solutions = 1}}", "data.test.mixture", "a set of problems"),
+        ("data.test={mixture = {test = 1}}", "data.test.mixture", "the mixture 'test'"),
+        ("data.test={mixture = {train = 1}, cap_token = 5}", "data.test.cap_token", "Did you mean cap_tokens?"),
+        ("data.test={mixture = {train = 1}, weigh_by = 'rows'}", "data.test.weigh_by", "'examples' or 'tokens'"),
         ("data.test.share=[0.5, 0.2]", "data.test.share", "low < high"),
         ("data.test.limit=0", "data.test.limit", "an integer ≥ 1"),
         ("data.test=3", "data.test", "a table of settings"),

@@ -97,9 +97,9 @@ def test_retention_counts_kept_sequences_a_problem_by_level():
         group("c", ("x", 1.0), ("y", 0.0), level=3),
         group("d", ("x", 1.0), ("y", 0.0)),
     ]
-    kept = Imitation(keep_per_problem=4).sequences(groups, {})
+    kept = Imitation(keep_per_problem=4).items(groups, {})
     assert retention(groups, kept) == {"retention_level_1": 1.0, "retention_level_3": 1.0}
-    capped = Imitation(keep_per_problem=1).sequences(groups, {})
+    capped = Imitation(keep_per_problem=1).items(groups, {})
     assert retention(groups, capped) == {"retention_level_1": 0.5, "retention_level_3": 1.0}
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from lydian.data.trajectory import Completion, Finish, Sampling, Turn
 from lydian.errors import RecipeError
-from lydian.objectives.advantage import group_mean, group_mean_std, leave_one_out, raw_reward
+from lydian.objectives.advantage import group_mean, group_mean_std, leave_one_out, raw_reward, remax
 from lydian.training.credit import Imitation, PolicyGradient, group_metrics, sequence_of
 from tests.training.toys import STOP, group, ids_of, trajectory
 
@@ -14,12 +14,12 @@ from tests.training.toys import STOP, group, ids_of, trajectory
 def assigned(groups, advantage, **settings):
     """Sequences of the groups with their advantages."""
     credit = PolicyGradient(advantage=advantage, **settings)
-    return credit.assign(credit.sequences(groups, {}))
+    return credit.assign(credit.items(groups, {}))
 
 
 def kept(groups, num: int):
     """What expert iteration keeps, at most `num` a problem."""
-    return Imitation(keep_per_problem=num).sequences(groups, {})
+    return Imitation(keep_per_problem=num).items(groups, {})
 
 
 def advantages(sequences) -> dict[str, float]:
@@ -94,6 +94,13 @@ def test_the_only_judged_member_of_a_group_is_left_out(advantage):
     lone, whole = group("p", ("a", 1.0), ("b", None)), group("q", ("a", 1.0), ("b", 0.0))
     assert {s.id for s in assigned([lone, whole], advantage)} == {"q/0", "q/1"}
     assert assigned([lone], advantage) == []
+
+
+def test_a_problem_whose_greedy_completion_was_not_judged_has_no_baseline():
+    """Greedy reward ½ of p alone: its samples get 1 − ½ and 0 − ½; those of q are left out, not given a zero."""
+    credit = PolicyGradient(advantage=remax)
+    groups = [group("p", ("a", 1.0), ("b", 0.0)), group("q", ("a", 1.0), ("b", 0.0))]
+    assert advantages(credit.assign(credit.items(groups, {"p": 0.5}))) == {"p/0": 0.5, "p/1": -0.5}
 
 
 def test_an_advantage_that_needs_more_samples_says_so():

@@ -103,9 +103,9 @@ CASES: dict[str, tuple[Callable, Normaliser, Callable[[], list[Item]]]] = {
         pairs if row.data == "preferences" else answers,
     )
     for row in ALGORITHMS.values()
-    if row.data == "preferences" or row.advantage is not None
+    if row.objective is not None and row.head is None and (row.data == "preferences" or row.advantage is not None)
 }
-"""Every row that takes pairs or advantages, besides two of other forms: new rows are covered at once."""
+"""Every row of policies that takes pairs or advantages, besides two of other forms: new rows are covered at once."""
 
 
 @pytest.mark.parametrize("case", CASES)

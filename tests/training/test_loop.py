@@ -119,6 +119,17 @@ def test_batches_partition_the_items_in_a_seeded_order_each_epoch():
     assert orders[0] != orders[1]
 
 
+@pytest.mark.parametrize(
+    ("num", "size", "sizes"),
+    [(9, 4, [4, 5]), (10, 4, [4, 4, 2]), (8, 4, [4, 4]), (1, 4, [1]), (3, 1, [1, 1, 1]), (5, 4, [5])],
+)
+def test_one_item_left_over_joins_the_batch_before(num: int, size: int, sizes: list[int]):
+    """KTO compares each reply with one to another prompt, which a step of one item has not. Batches of one stay."""
+    learner = Notes()
+    train(learner, Fixed([num]), settings(batch_size=size), Diary())
+    assert [len(batch) for batch in learner.batches()] == sizes
+
+
 def test_batch_size_zero_takes_the_whole_round_as_it_is():
     learner = Notes()
     train(learner, Fixed([5]), settings(batch_size=0), Diary(), seed=0)
@@ -212,3 +223,41 @@ def test_the_journal_may_be_left_out():
     learner = Notes()
     assert train(learner, Fixed([4]), settings(rounds=2), seed=0).step == 2
     assert learner.version == 2
+
+
+class Drifting(Notes):
+    """Measures one of these KLs at each step."""
+
+    def __init__(self, kls: list[float]) -> None:
+        super().__init__()
+        self.kls = iter(kls)
+
+    def accumulate(self, items):
+        return super().accumulate(items) | {"kl_k3": next(self.kls)}
+
+
+KLS = [0.0, 0.0, 0.0, 0.1, 0.2, 0.6] + 12 * [0.0]
+"""Rounds of three epochs of batches of 4, 4 and 2 items: the second epoch's mean is (4 · .1 + 4 · .2 + 2 · .6)/10 = .24
+over items; over steps it would be .3."""
+
+
+@pytest.mark.parametrize(("target", "first_round"), [(0.23, 6), (0.25, 9)])
+def test_a_round_ends_after_an_epoch_that_moved_the_policy_too_far(target: float, first_round: int):
+    """Below .24 the first round has two epochs, above it all three; the next round begins anew."""
+    learner, diary = Drifting(KLS), Diary()
+    chosen = settings(rounds=2, epochs=3, target_kl=target, checkpoint_steps=1)
+    end = train(learner, Sampled([10, 10]), chosen, diary, seed=0)
+    assert [p.round for p, _, _ in diary.steps] == [0] * first_round + [1] * 9
+    assert [m["epoch_kl"] for _, _, m in diary.steps if "epoch_kl" in m][:2] == [0.0, pytest.approx(0.24)]
+    assert diary.events == ["early_stop"] * (first_round == 6)
+    assert learner.version == 2 and end == Position(round=2, step=first_round + 9)
+    for position in diary.saved:
+        again, notes = Drifting(KLS[position.step :]), Diary()
+        assert train(again, Sampled([10, 10]), chosen, notes, seed=0, start=position) == end
+        assert notes.steps == diary.steps[position.step :]
+
+
+def test_without_a_target_every_epoch_is_trained():
+    diary = Diary()
+    train(Drifting([9.0] * 9), Sampled([10]), settings(epochs=3), diary, seed=0)
+    assert len(diary.steps) == 9 and "epoch_kl" not in diary.steps[-1][2]

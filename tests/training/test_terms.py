@@ -63,7 +63,7 @@ def test_an_entropy_bonus_spreads_the_policy():
         entropy=EntropyBonus(coef=-1.0, min_coef=-1.0),
     )
     items = PolicyGradient(advantage=group_mean).assign(
-        PolicyGradient(advantage=group_mean).sequences([group("ab", ("cd", 0.0), ("ef", 0.0))], {})
+        PolicyGradient(advantage=group_mean).items([group("ab", ("cd", 0.0), ("ef", 0.0))], {})
     )
     measured = []
     for _ in range(5):
@@ -82,10 +82,10 @@ def test_overlong_completions_are_penalised_and_may_be_left_out():
     )
     judged = [Group(problem=problem("p"), members=members)]
     credit = PolicyGradient(advantage=group_mean, max_tokens=6, overlong_buffer=4)
-    found = {s.id: s.streams["advantage"][-1] for s in credit.assign(credit.sequences(judged, {}))}
+    found = {s.id: s.streams["advantage"][-1] for s in credit.assign(credit.items(judged, {}))}
     assert found == pytest.approx({"p/0": 0.5, "p/1": 0.0, "p/2": -0.5})
     left_out = PolicyGradient(advantage=group_mean, max_tokens=6, overlong_buffer=4, train_truncated=False)
-    kept = left_out.assign(left_out.sequences(judged, {}))
+    kept = left_out.assign(left_out.items(judged, {}))
     assert {s.id: s.streams["advantage"][-1] for s in kept} == pytest.approx({"p/0": 0.5, "p/1": 0.0})
 
 

@@ -1,0 +1,106 @@
+"""What each stage of a recipe will hold in memory, said before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+
+import torch
+
+from lydian.models.decode import PREFILL_TOKENS, CausalLM
+from lydian.models.load import is_bfloat16_fast
+from lydian.models.memory import (
+    Held,
+    activation_bytes,
+    decode_plan,
+    engine_plan,
+    free_bytes,
+    in_units,
+    logprob_bytes,
+    peak_bytes,
+    published_bytes,
+    reference_plan,
+    shape_of,
+    trained_plan,
+)
+from lydian.models.parameters import planned_model
+from lydian.recipes.recipe import Recipe, Stage
+from lydian.rollout.local import MEMORY_SHARE, MOST_SLOTS
+from lydian.training.algorithms import ALGORITHMS
+from lydian.training.stage import critic_settings
+
+PROMPT_TOKENS = 256
+"""Length of the longest prompt that is assumed where the data set sets no `max_tokens`."""
+
+
+def memory_lines(recipe: Recipe, others: Seq[Held] = ()) -> list[str]:
+    """A table for each stage: what is held, by whom, when; the most at one time, beside what is free now.
+
+    others  what stands beside policy, reference, critic and engine: teachers, judges, reward models
+
+    One line instead where the model's configuration is not on this machine. Raises what `planned_model` raises.
+    """
+    base = planned_model(recipe.model.source, None, recipe.model.new_tokens)
+    if base is None:
+        return ["memory: the model's configuration is not here yet; nothing is planned"]
+    free = free_bytes(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    lines = []
+    for stage in recipe.stages:
+        if ALGORITHMS[stage.algorithm].objective is None:
+            continue  # nothing trains
+        plan = [*stage_plan(recipe, stage, base, budget=int(MEMORY_SHARE * free)), *others]
+        peak = peak_bytes(plan)
+        verdict = "" if peak <= free else "; too much: lower stages.batching.batch_tokens or set is_checkpointed"
+        lines.append(f"memory of {stage.name}: {in_units(peak)} at most; {in_units(free)} free now{verdict}")
+        lines += [f"  {in_units(h.num_bytes):>10}  {h.of + ': ' + h.what:<40}  {h.during}" for h in plan]
+    return lines
+
+
+def stage_plan(recipe: Recipe, stage: Stage, base: CausalLM, *, budget: int) -> list[Held]:
+    """What a stage holds; the engine takes as many completions side by side as fit into `budget` bytes."""
+    algorithm, settings, model = ALGORITHMS[stage.algorithm], stage.settings, recipe.model
+    adapter = stage.adapter or model.adapter
+    trained = base if adapter is None else planned_model(model.source, adapter, model.new_tokens)
+    assert trained is not None  # the base's configuration is there
+    critic = critic_settings(algorithm, settings)
+    plan = trained_plan(trained, "policy")
+    if critic is not None and critic.network == "own":
+        plan += trained_plan(trained, "critic")
+    if settings.kl is not None or "reference_logprobs" in algorithm.needs:
+        plan += reference_plan(trained)
+    plan += _passes(recipe, stage, base, is_frozen=adapter is not None)
+    plan.append(Held(what="a published version", of="policy", num_bytes=published_bytes(trained), during="sampling"))
+    return plan + _engine(recipe, stage, base, budget)
+
+
+def _passes(recipe: Recipe, stage: Stage, base: CausalLM, *, is_frozen: bool) -> list[Held]:
+    """Forward and backward passes; a critic's come after the policy's, in the same memory."""
+    shape, batching = shape_of(base.config), stage.settings.batching
+    dtype = recipe.model.dtype
+    is_bfloat16 = dtype == "bfloat16" or (dtype == "auto" and is_bfloat16_fast())
+    activations = activation_bytes(
+        shape,
+        tokens=batching.batch_tokens,
+        row_tokens=batching.row_tokens,
+        is_bfloat16=is_bfloat16,
+        is_frozen=is_frozen,
+        is_checkpointed=recipe.model.is_checkpointed,
+    )
+    sizes = {
+        f"activations of {batching.batch_tokens:,} tokens": activations,
+        "logits of a chunk": logprob_bytes(shape, tokens=batching.batch_tokens),
+    }
+    if is_bfloat16:
+        sizes["bfloat16 copies"] = 2 * sum(p.numel() for p in base.parameters())
+    return [Held(what=what, of="policy", num_bytes=size, during="updates") for what, size in sizes.items()]
+
+
+def _engine(recipe: Recipe, stage: Stage, base: CausalLM, budget: int) -> list[Held]:
+    """The engine that samples rollouts and evaluations, its cache sized for the longer of the two."""
+    names = {stage.data, recipe.benchmark.data}
+    prompt = max(recipe.data[name].settings.max_tokens or PROMPT_TOKENS for name in names)
+    new = max(sampling.max_tokens for sampling in (stage.sampling, recipe.benchmark.sampling) if sampling is not None)
+    shape, capacity = shape_of(base.config), prompt + new
+    rows, chunk = decode_plan(
+        shape, capacity=capacity, budget=budget, itemsize=base.dtype.itemsize, most_tokens=PREFILL_TOKENS
+    )
+    return engine_plan(base, rows=min(rows, MOST_SLOTS), capacity=capacity, chunk=chunk)

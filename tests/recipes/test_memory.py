@@ -1,0 +1,79 @@
+"""A recipe's memory plan: what is listed for a stage, and that settings move it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lydian.models.memory import Held, peak_bytes
+from lydian.models.parameters import planned_model
+from lydian.recipes.load import load_recipe
+from lydian.recipes.memory import memory_lines, stage_plan
+
+RECIPE = """
+name = "small"
+[model]
+source = "tiny"
+[template]
+kind = "plain"
+[data.train]
+generator = "arithmetic"
+num = 8
+split = "train"
+[benchmark]
+name = "b"
+data = "train"
+verifier = { name = "numeric" }
+sampling = { temperature = 0.0, max_tokens = 64 }
+[[stages]]
+algorithm = "grpo"
+data = "train"
+verifier = { name = "numeric" }
+sampling = { max_tokens = 96 }
+"""
+
+
+@pytest.fixture
+def recipe_of(tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text(RECIPE, encoding="utf-8")
+    return lambda *overrides: load_recipe(str(path), overrides)
+
+
+def plan(recipe) -> dict[str, int]:
+    (stage,) = recipe.stages
+    held = stage_plan(recipe, stage, planned_model(recipe.model.source, None), budget=1 << 28)
+    return {f"{h.of}: {h.what}": h.num_bytes for h in held}
+
+
+def test_settings_move_what_they_should(recipe_of):
+    """The tiny model has 894,080 parameters. A KL penalty brings a reference, twice as many tokens of a pass twice the
+    activations, an adapter of rank 16 2 · 163,840 moments, and more new tokens a larger cache: 256 rows of 256 + 96
+    tokens, 2 · 4 · 128 numbers each."""
+    base = plan(recipe_of())
+    assert base["policy: weights"] == base["engine: weights"] == base["policy: gradients"] == 4 * 894_080
+    assert base["policy: moments"] == 8 * 894_080
+    assert base["engine: keys and values"] <= 256 * 352 * 2 * 4 * 128 * 4
+    assert not any(name.startswith("reference") for name in base)
+    kl = plan(recipe_of("stages.grpo.kl.place=loss", "stages.grpo.kl.coef=0.1"))
+    assert kl["reference: trained weights"] == 4 * 894_080
+    twice = plan(recipe_of("stages.grpo.batching.batch_tokens=8192"))
+    assert twice["policy: activations of 8,192 tokens"] == 2 * base["policy: activations of 4,096 tokens"]
+    assert plan(recipe_of("model.adapter.rank=16"))["policy: moments"] == 8 * 163_840
+
+
+def test_check_lists_a_table_a_stage_and_what_stands_beside(recipe_of, monkeypatch):
+    monkeypatch.setattr("lydian.recipes.memory.free_bytes", lambda device: 1 << 20)
+    teacher = Held(what="weights", of="teacher", num_bytes=1 << 30)
+    lines = memory_lines(recipe_of(), [teacher])
+    assert lines[0].startswith("memory of grpo: 1.2 GiB at most; 1.0 MiB free now; too much")
+    assert any(line.split() == ["1.0", "GiB", "teacher:", "weights", "always"] for line in lines)
+    (line,) = memory_lines(recipe_of("model.source=a-lab/some-model"))
+    assert "not here" in line
+
+
+def test_the_plan_is_the_peak_of_its_parts(recipe_of):
+    recipe = recipe_of()
+    held = stage_plan(recipe, recipe.stages[0], planned_model("tiny", None), budget=1 << 28)
+    assert peak_bytes(held) < sum(h.num_bytes for h in held)
+    assert torch.tensor([h.num_bytes for h in held]).min() > 0
