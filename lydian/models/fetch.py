@@ -15,7 +15,8 @@ from huggingface_hub import metadata_load
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from lydian.errors import InputError, ModelError
-from lydian.models.load import named_folder, read_gguf, require_gguf
+from lydian.models.load import named_folder
+from lydian.models.read import read_gguf, require_gguf
 from lydian.models.save import PROBE, staged_folder, write_model
 
 

@@ -13,29 +13,30 @@ Everything comes as a LoadedModel: model and tokenizer, with digest, licence and
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
 import re
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from huggingface_hub import metadata_load, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from peft import PeftModel
-from safetensors import SafetensorError
-from tokenizers import pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
-from lydian.errors import MissingExtraError, ModelError
-from lydian.models.adapters import AdapterSettings, add_adapter, check_mergeable
+from lydian.errors import ModelError
+from lydian.models.adapters import AdapterSettings, add_adapter
 from lydian.models.fresh import tiny_untrained
+from lydian.models.merge import check_mergeable, merged_tensors
+from lydian.models.prefix import is_prefix
+from lydian.models.quantised import QUANTISED_BASE, read_quantised
+from lydian.models.read import read_folder, read_gguf, read_tokenizer, reading, weight_files
+from lydian.models.vocabulary import add_tokens, fit_vocabulary
 from lydian.models.weights import tensors_digest
 
 transformers_logging.disable_progress_bar()  # a bar for every load and save would drown a run's own progress
@@ -75,6 +76,7 @@ def load_model(
     *,
     dtype: Dtype = "auto",
     adapter: AdapterSettings | Literal["continue"] | None = None,
+    new_tokens: Seq[str] = (),
 ) -> LoadedModel:
     """Load a model and its tokenizer.
 
@@ -82,27 +84,39 @@ def load_model(
              (write `./tiny` for the folder); a folder wins over a hub id.
     dtype    of the parameters. `auto` is float32, the precision master weights need; what precision to compute in is
              another matter, see `is_bfloat16_fast`.
-    adapter  AdapterSettings adds a fresh LoRA adapter to the loaded weights. For a folder with only an adapter,
+    adapter  AdapterSettings adds a fresh adapter to the loaded weights. For a folder with only an adapter,
              `"continue"` keeps that adapter trainable on its frozen base; otherwise it is merged into the base.
+    new_tokens  texts that are to be single tokens; those that the tokenizer lacks are added (see `fit_vocabulary`).
+             A fresh adapter trains the rows of all of them.
 
     Every dropout rate (attention's too) is set to 0 in the modules and in the config, hence in checkpoints saved
     later: with dropout, the learner's logprobs would not be those of the policy that sampled. Attention is `sdpa`
     where the architecture has it, else `eager`. Tied weights stay tied.
 
-    Raises ModelError when the source cannot be found or read, when its weights do not fill the model, or when
-    `"continue"` has no adapter to continue; MissingExtraError for a GGUF file without the `gguf` package.
+    Raises ModelError when the source cannot be found or read, when its weights do not fill the model, when an adapter
+    cannot be merged (a prefix), or when `"continue"` has no adapter to continue; MissingExtraError for a GGUF file
+    without the `gguf` package, or for a base in 4 bits without bitsandbytes.
     """
     if dtype not in DTYPES:
         raise ModelError(
             where="load_model(dtype=…)", given=repr(dtype), expected=" or ".join(map(repr, DTYPES)), fix="Use auto."
         )
+    is_quantised = isinstance(adapter, AdapterSettings) and adapter.is_quantised
+    if is_quantised and (str(source) == UNTRAINED or not (locate(source) / "config.json").is_file()):
+        raise ModelError(
+            where=f"model {str(source)!r} in 4 bits",
+            given="no checkpoint folder of its own",
+            expected="a transformers checkpoint, which bitsandbytes reads matrix by matrix",
+            fix="Write one with `lydian merge` or save_model, or set adapter.is_quantised = false.",
+        )
     if str(source) == UNTRAINED:
         model, tokenizer = tiny_untrained(torch.initial_seed())
         digest = tensors_digest(dict(model.named_parameters()))
-        return _loaded(model, tokenizer, source=UNTRAINED, digest=digest, licence="apache-2.0", adapter=adapter)
+        facts: dict[str, Any] = {"source": UNTRAINED, "digest": digest, "licence": "apache-2.0"}
+        return _loaded(model, tokenizer, **facts, adapter=adapter, new_tokens=new_tokens)
     place = locate(source)
     if is_adapter_folder(place):
-        return _load_adapter_folder(place, str(source), dtype, adapter)
+        return _load_adapter_folder(place, str(source), dtype, adapter, new_tokens)
     if adapter == "continue":
         raise ModelError(
             where=str(place),
@@ -110,16 +124,19 @@ def load_model(
             expected="a folder with adapter_config.json",
             fix="Pass AdapterSettings to begin a new adapter, or None to train all weights.",
         )
-    if place.is_dir():
+    if is_quantised:
+        model, tokenizer = read_quantised(place, DTYPES[dtype]), read_tokenizer(place)
+    elif place.is_dir():
         model, tokenizer = read_folder(place, DTYPES[dtype]), read_tokenizer(place)
     else:
         model, tokenizer = read_gguf(place, DTYPES[dtype])
     licence = getattr(model.config, "license", None) or _card_licence(place)
     is_hub_id = str(source) not in BUNDLED + FETCHED and not Path(source).expanduser().exists()
-    _name(model, str(source) if is_hub_id else str(place.resolve()))
+    name_model(model, str(source) if is_hub_id else str(place.resolve()))
     if licence:
         model.config.license = licence  # so that checkpoints saved from this model state it as well
-    return _loaded(model, tokenizer, source=str(source), digest=weights_digest(place), licence=licence, adapter=adapter)
+    facts = {"source": str(source), "digest": weights_digest(place), "licence": licence}
+    return _loaded(model, tokenizer, **facts, adapter=adapter, new_tokens=new_tokens)
 
 
 def locate(source: str | Path) -> Path:
@@ -169,21 +186,6 @@ def is_adapter_folder(place: Path) -> bool:
     return (place / "adapter_config.json").is_file() and not (place / "config.json").is_file()
 
 
-def weight_files(place: Path) -> list[Path]:
-    """The files that hold a checkpoint's weights, sorted by name; the file itself for a GGUF. Raises ModelError."""
-    if place.is_file():
-        return [place]
-    files = sorted(place.glob("*.safetensors")) or sorted(place.glob("pytorch_model*.bin"))
-    if not files:
-        raise ModelError(
-            where=str(place),
-            given="no *.safetensors or pytorch_model*.bin",
-            expected="a checkpoint folder with weights",
-            fix="Check the path, or save the model again.",
-        )
-    return files
-
-
 def weights_digest(place: Path) -> str:
     """sha256 of the lines `name sha256-of-the-file`, one a weight file, in hexadecimal. Raises ModelError.
 
@@ -194,91 +196,6 @@ def weights_digest(place: Path) -> str:
         with path.open("rb") as file:
             total.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
     return total.hexdigest()
-
-
-def read_folder(folder: Path, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
-    """The model of a transformers checkpoint. Raises ModelError, also when weights are missing or of the wrong shape.
-
-    transformers itself fills such weights with random numbers and warns.
-    """
-    if not (folder / "config.json").is_file():
-        raise ModelError(
-            where=str(folder),
-            given="no config.json (and no adapter_config.json)",
-            expected="a transformers checkpoint or a PEFT adapter",
-            fix="Pass the folder that holds config.json itself.",
-        )
-    weight_files(folder)
-    with _reading(folder):
-        model, info = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=dtype,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # reported below, by name
-            trust_remote_code=False,
-            local_files_only=True,
-        )
-    unfilled = sorted(info["missing_keys"]) + sorted(name for name, *_ in info["mismatched_keys"])
-    if unfilled:
-        raise ModelError(
-            where=str(folder),
-            given=f"{len(unfilled)} weights absent or of another shape: {', '.join(unfilled[:3])}",
-            expected=f"every weight of a {type(model).__name__} with this config.json",
-            fix="The checkpoint is incomplete or belongs to another config; copy or save it again.",
-        )
-    if info["unexpected_keys"]:
-        unused = sorted(info["unexpected_keys"])
-        warnings.warn(f"{folder}: {len(unused)} weights have no place in the model ({unused[0]}, …)", stacklevel=2)
-    return model
-
-
-def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer saved in a folder. Raises ModelError."""
-    with _reading(folder):
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-
-
-def read_gguf(path: Path, dtype: torch.dtype = torch.float32) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Model and tokenizer of a GGUF file, dequantised into an ordinary model that can be trained and saved.
-
-    Its licence, where the file states one, is put into `config.license`. Raises MissingExtraError without the `gguf`
-    package, ModelError when the file cannot be read.
-    """
-    require_gguf(path)
-    from gguf import GGUFReader
-
-    with _reading(path):
-        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-        model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=dtype)
-        fields = {
-            name: field.contents()
-            for name, field in GGUFReader(path).fields.items()
-            if name in ("general.license", "tokenizer.ggml.pre")
-        }
-    # transformers still calls the model quantised, and would refuse to save it.
-    del model.config.quantization_config
-    model.hf_quantizer = None
-    model.is_quantized = False
-    tokenizer.model_max_length = model.config.max_position_embeddings
-    model.config.license = fields.get("general.license")
-    if fields.get("tokenizer.ggml.pre") == "smollm":
-        # transformers reads vocabulary and merges but not this field: without it a run of spaces or line breaks
-        # before a digit is split differently from the tokens the model was trained on.
-        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-        )
-    return model, tokenizer
-
-
-def require_gguf(where: object) -> None:
-    """Raise MissingExtraError unless the `gguf` package is installed."""
-    if importlib.util.find_spec("gguf") is None:
-        raise MissingExtraError(
-            where=str(where),
-            given="no package `gguf`",
-            expected="it, to read GGUF files",
-            fix="pip install 'lydian[gguf]'",
-        )
 
 
 def disable_dropout(model: PreTrainedModel | PeftModel) -> None:
@@ -303,30 +220,67 @@ def is_bfloat16_fast() -> bool:
     return cpuinfo.is_file() and _has_bfloat16_flag(cpuinfo.read_text())
 
 
-def _load_adapter_folder(folder: Path, source: str, dtype: Dtype, adapter: object) -> LoadedModel:
-    base_source = json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"]
-    if not base_source:
+def base_of(folder: Path) -> str:
+    """The model that an adapter in a folder belongs on, as the adapter names it. Raises ModelError if it names none."""
+    with reading(folder):
+        source = json.loads((folder / "adapter_config.json").read_text()).get("base_model_name_or_path")
+    if not source:
         raise ModelError(
             where=str(folder / "adapter_config.json"),
             given="no base_model_name_or_path",
             expected="the folder or hub id of the adapter's base model",
             fix="Write it into the file.",
         )
-    base = load_model(base_source, dtype=dtype)
+    return str(source)
+
+
+def wrap_with(folder: Path, model: PreTrainedModel, *, is_trainable: bool = False) -> PeftModel:
+    """A model with the adapter in a folder put on. Raises ModelError, also when the adapter's file is incomplete."""
     weight_files(folder)
-    with _reading(folder), warnings.catch_warnings():
+    with reading(folder), warnings.catch_warnings():
         warnings.filterwarnings("error", message="Found missing adapter keys")  # those would stay random
-        wrapped = PeftModel.from_pretrained(base.model, folder, is_trainable=adapter == "continue")
+        is_of_weights = json.loads((folder / "adapter_config.json").read_text()).get("peft_type") != "PREFIX_TUNING"
+        wrapped = PeftModel.from_pretrained(model, folder, is_trainable=is_trainable and is_of_weights)
+    if is_trainable and not is_of_weights:  # PEFT would refuse
+        wrapped.active_peft_config.inference_mode = False
+        wrapped.prompt_encoder.requires_grad_(True)
+    return wrapped
+
+
+def name_model(model: PreTrainedModel, name: str) -> None:
+    """Sets where the model's weights are said to lie; PEFT writes it into adapter_config.json as the adapter's base."""
+    model.name_or_path = name
+    model.config._name_or_path = name
+
+
+def _load_adapter_folder(folder: Path, source: str, dtype: Dtype, adapter: object, new_tokens: Seq[str]) -> LoadedModel:
+    base = load_model(base_of(folder), dtype=dtype)
+    is_quantised = (folder / QUANTISED_BASE).is_file()
+    body = read_quantised(locate(base_of(folder)), DTYPES[dtype]) if is_quantised else base.model
     has_tokenizer = (folder / "tokenizer_config.json").is_file()
     tokenizer = read_tokenizer(folder) if has_tokenizer else base.tokenizer
+    fit_vocabulary(body, tokenizer)
+    wrapped = wrap_with(folder, body, is_trainable=adapter == "continue")
+    model: PreTrainedModel | PeftModel = wrapped
+    if adapter != "continue":
+        model = _merged_model(wrapped, base.model if is_quantised else None)
+        name_model(model, str(folder.resolve()))
+    elif not is_prefix(wrapped):
+        check_mergeable(wrapped)  # at every publication
     digest = hashlib.sha256(f"{base.digest} {weights_digest(folder)}".encode()).hexdigest()
-    if adapter == "continue":
+    facts: dict[str, Any] = {"source": source, "digest": digest, "licence": base.licence}
+    return _loaded(model, tokenizer, **facts, adapter=adapter, new_tokens=new_tokens)
+
+
+def _merged_model(wrapped: PeftModel, plain: PreTrainedModel | None) -> PreTrainedModel:
+    """The base with the adapter merged in, all of it trainable; in `plain` where the base itself is in 4 bits."""
+    if is_prefix(wrapped) or plain is not None:
         check_mergeable(wrapped)
-        model: PreTrainedModel | PeftModel = wrapped
-    else:
-        model = wrapped.merge_and_unload().requires_grad_(True)  # PEFT froze it
-        _name(model, str(folder.resolve()))
-    return _loaded(model, tokenizer, source=source, digest=digest, licence=base.licence, adapter=adapter)
+    if plain is None:
+        return wrapped.merge_and_unload().requires_grad_(True)  # PEFT froze it
+    plain.resize_token_embeddings(wrapped.get_input_embeddings().weight.shape[0], mean_resizing=False)
+    plain.load_state_dict(merged_tensors(wrapped), strict=False)  # tied names appear once
+    return plain
 
 
 def _loaded(
@@ -337,11 +291,15 @@ def _loaded(
     digest: str,
     licence: str | None,
     adapter: object,
+    new_tokens: Seq[str],
 ) -> LoadedModel:
     disable_dropout(model)
     model.eval()
+    token_ids = add_tokens(tokenizer, new_tokens)
+    if new_tokens:
+        fit_vocabulary(model, tokenizer)
     if isinstance(adapter, AdapterSettings):
-        model = add_adapter(model, adapter)
+        model = add_adapter(model, adapter, token_ids=token_ids)
     eos = model.generation_config.eos_token_id
     stops = {eos} if isinstance(eos, int) else set(eos or ())
     if tokenizer.eos_token_id is not None:
@@ -349,12 +307,6 @@ def _loaded(
     return LoadedModel(
         model=model, tokenizer=tokenizer, source=source, digest=digest, licence=licence, stop_tokens=frozenset(stops)
     )
-
-
-def _name(model: PreTrainedModel, name: str) -> None:
-    # PEFT writes name_or_path into adapter_config.json as the adapter's base.
-    model.name_or_path = name
-    model.config._name_or_path = name
 
 
 def _zero_rates(owner: object) -> None:
@@ -378,16 +330,3 @@ def _has_bfloat16_flag(cpuinfo: str) -> bool:
 def _card_licence(folder: Path) -> str | None:
     card = folder / "README.md"
     return (metadata_load(card) or {}).get("license") if card.is_file() else None
-
-
-@contextmanager
-def _reading(place: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError, UserWarning) as error:
-        raise ModelError(
-            where=str(place),
-            given=f"{type(error).__name__}: {error}",
-            expected="a checkpoint that transformers can read",
-            fix="The files may be incomplete or of an unknown architecture; copy or save the checkpoint again.",
-        ) from error

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float
 from peft import PeftModel
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from lydian.data.forest import Forest, Layout, Sites, plant, site_weights
 from lydian.data.sequence import Sequence
 from lydian.errors import ModelError
+from lydian.models.heads import Head
+from lydian.models.prefix import PrefixCache, prefix_states, require_recorded
 from lydian.objectives.logprobs import log_collision, token_logprobs
 
 
@@ -24,6 +26,7 @@ class Policy:
     layout             how batches must be laid out for it; found by `find_layout` when not given
     compute_dtype      bfloat16 runs matrix products in bf16 over the fp32 masters (autocast); float32 changes nothing
     is_checkpointed    recompute activations in the backward pass: less memory, a third more time
+    head               a head on the same hidden states, trained with the model: a critic's, a reward model's
 
     Raises ModelError if the model's logits are not `hidden · output matrixᵀ` (soft-capped or scaled heads).
     """
@@ -35,14 +38,17 @@ class Policy:
         layout: Layout | None = None,
         compute_dtype: torch.dtype = torch.float32,
         is_checkpointed: bool = False,
+        head: Head | None = None,
     ) -> None:
         self.model = model
+        self.head = head
         self.compute_dtype = compute_dtype
         causal_lm: PreTrainedModel = model.get_base_model() if isinstance(model, PeftModel) else model
         self._body = causal_lm.base_model
         self._kinds = sliding_layers(causal_lm.config.get_text_config())
         self.output = causal_lm.get_output_embeddings()
         if is_checkpointed:
+            require_recorded(model)
             causal_lm.activation_checkpointing_enable()
             model.train()  # transformers checkpoints in training mode only; there is no dropout left to switch on
         self._check_head(causal_lm)
@@ -54,11 +60,16 @@ class Policy:
 
     def logprobs(self, forest: Forest) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
         """log π(target) and entropy in nats at each site, at the temperature that the site was sampled at."""
-        return self.site_logprobs(self.site_hidden(forest), forest.sites)
+        return self.site_logprobs(self.states(forest)[forest.sites.source], forest.sites)
 
-    def site_hidden(self, forest: Forest) -> Float[Tensor, "n d"]:
-        """The hidden state that predicts each site."""
-        return self.hidden(forest).flatten(0, 1)[forest.sites.source]
+    def states(self, forest: Forest) -> Float[Tensor, "m d"]:
+        """The last hidden states of all tokens of a forest, flat: what a site's `source` and `after` index."""
+        return self.hidden(forest).flatten(0, 1)
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        """What training changes, by name: the model's parameters that take gradients, and the head's as `head.…`."""
+        named = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        return named | {f"head.{name}": p for name, p in (self.head.named_parameters() if self.head else ())}
 
     def site_logprobs(
         self, hidden: Float[Tensor, "n d"], sites: Sites
@@ -74,14 +85,18 @@ class Policy:
 
     def hidden(self, forest: Forest) -> Float[Tensor, "rows length d"]:
         """Last hidden states of a forest's rows; each token attends to its ancestors and itself only."""
+        prefix = prefix_states(self.model)
+        num_before = 0 if prefix is None else prefix.shape[3]
+        cache = {} if prefix is None else {"cache": PrefixCache(prefix)}
         with self._precision():
             if forest.layout == "single":
-                return self._body(input_ids=forest.tokens, use_cache=False).last_hidden_state
+                return self._body(input_ids=forest.tokens, use_cache=False, **cache).last_hidden_state
             return self._body(
                 input_ids=forest.tokens,
-                attention_mask=attention_masks(forest, self._kinds, self._mask_dtype),
-                position_ids=forest.positions,
+                attention_mask=attention_masks(forest, self._kinds, self._mask_dtype, num_before),
+                position_ids=forest.positions + num_before,
                 use_cache=False,
+                **cache,
             ).last_hidden_state
 
     @property
@@ -162,16 +177,21 @@ def sliding_layers(config: PreTrainedConfig) -> LayerKinds:
     return LayerKinds(window, bool(layer_types))
 
 
-def attention_masks(forest: Forest, kinds: LayerKinds, dtype: torch.dtype) -> Tensor | dict[str, Tensor]:
+def attention_masks(
+    forest: Forest, kinds: LayerKinds, dtype: torch.dtype, num_before: int = 0
+) -> Tensor | dict[str, Tensor]:
     """Additive masks [rows, 1, length, length]: 0 where query i sees key j (j ≤ i < reach[j]), else the lowest number.
 
-    Layers with a sliding window of w see only keys less than w positions back.
+    Layers with a sliding window of w see only keys less than w positions back. With `num_before` keys of a prefix in
+    front, which all queries see, masks are [rows, 1, length, num_before + length].
     """
     index = torch.arange(forest.tokens.shape[1], device=forest.reach.device)
     is_visible = (index[None, :] <= index[:, None]) & (index[:, None] < forest.reach[:, None, :])
+    is_visible = nn.functional.pad(is_visible, (num_before, 0), value=True)
     masks = {"full_attention": _additive(is_visible, dtype)}
     if kinds.window:
-        distance = forest.positions[:, :, None] - forest.positions[:, None, :]
+        before = torch.arange(-num_before, 0, device=forest.reach.device).expand(len(forest.positions), -1)
+        distance = forest.positions[:, :, None] - torch.cat([before, forest.positions], dim=1)[:, None, :]
         masks["sliding_attention"] = _additive(is_visible & (distance < kinds.window), dtype)
     return kinds.select(masks)
 

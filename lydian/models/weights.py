@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from lydian.models.adapters import merged_tensors
+from lydian.models.merge import base_tensors, merged_tensors
+from lydian.models.prefix import PREFIX, prefix_states
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +18,7 @@ class Weights:
     """Minted by `Learner.publish` only.
 
     version  counts the publications of one run, from 0
-    tensors  the whole model's parameters under the base model's names, adapters merged
+    tensors  the whole model's parameters under the base model's names, adapters merged; a prefix beside them
     digest   of the trained tensors: equal digests on one base are equal weights
     """
 
@@ -26,15 +27,25 @@ class Weights:
     digest: str
 
 
-def weights_of(model: nn.Module, version: int) -> Weights:
-    """The model's weights as they are now, adapters merged, safe from later training: what trains is copied."""
+def weights_of(model: nn.Module, version: int, *, with_adapter: bool = True) -> Weights:
+    """The model's weights as they are now, adapters merged, safe from later training: what trains is copied.
+
+    with_adapter  False for the base alone
+    """
     trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
     live = {p.data_ptr() for p in trainable.values()}
     tensors = {
         name: tensor.detach().clone() if tensor.data_ptr() in live else tensor.detach()
-        for name, tensor in merged_tensors(model).items()
+        for name, tensor in _published(model, with_adapter).items()
     }
     return Weights(version=version, tensors=tensors, digest=tensors_digest(trainable))
+
+
+def _published(model: nn.Module, with_adapter: bool) -> dict[str, Tensor]:
+    prefix = prefix_states(model) if with_adapter else None
+    if prefix is not None:
+        return base_tensors(model) | {PREFIX: prefix.detach().clone()}
+    return merged_tensors(model) if with_adapter else base_tensors(model)
 
 
 def tensors_digest(tensors: Mapping[str, Tensor]) -> str:

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from lydian.errors import MissingExtraError, ModelError
-from lydian.models import load
+from lydian.models import load, read
 from lydian.models.adapters import AdapterSettings, num_trainable
 from lydian.models.load import (
     disable_dropout,
@@ -22,9 +22,9 @@ from lydian.models.load import (
     load_model,
     locate,
     named_folder,
-    read_gguf,
     weights_digest,
 )
+from lydian.models.read import read_gguf
 from lydian.models.save import save_model
 
 SHAPE = {
@@ -192,11 +192,33 @@ def test_an_adapter_folder_can_be_continued(folder):
     assert loaded.digest == load_model(place).digest
 
 
-def test_an_adapter_that_cannot_be_merged_each_step_cannot_be_continued(folder):
+def test_a_dora_can_be_merged_and_continued(folder):
     place, expected = adapter_folder(folder, use_dora=True)
     torch.testing.assert_close(logits(load_model(place).model), expected, atol=1e-5, rtol=1e-5)
-    with pytest.raises(ModelError, match="DoRA"):
+    torch.testing.assert_close(logits(load_model(place, adapter="continue").model), expected, atol=1e-6, rtol=0)
+
+
+def test_an_adapter_that_cannot_be_merged_each_step_cannot_be_continued(folder):
+    place, expected = adapter_folder(folder, modules_to_save=["norm"])
+    torch.testing.assert_close(logits(load_model(place).model), expected, atol=1e-5, rtol=1e-5)
+    with pytest.raises(ModelError, match="modules_to_save"):
         load_model(place, adapter="continue")
+
+
+def test_random_weights_with_an_adapter():
+    torch.manual_seed(3)
+    loaded = load_model("tiny-untrained", adapter=AdapterSettings(rank=2))
+    assert isinstance(loaded.model, PeftModel)
+    assert torch.equal(logits(loaded.model), logits(load_model("tiny-untrained").model))
+
+
+@pytest.mark.parametrize("source", ["tiny-untrained", "adapter", "x.gguf"])
+def test_only_a_checkpoint_folder_can_be_held_in_4_bits(source, folder, tmp_path):
+    adapter_folder(folder)
+    (tmp_path / "x.gguf").write_bytes(b"")
+    place = source if source == "tiny-untrained" else tmp_path / source
+    with pytest.raises(ModelError, match="in 4 bits"):
+        load_model(place, adapter=AdapterSettings(is_quantised=True))
 
 
 def test_an_incomplete_adapter_is_an_error(folder):
@@ -265,7 +287,7 @@ def test_bfloat16_flags():
 
 def test_gguf_without_the_package(monkeypatch, tmp_path):
     (tmp_path / "x.gguf").write_bytes(b"")
-    monkeypatch.setattr(load.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(read.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"lydian\[gguf\]"):
         load_model(tmp_path / "x.gguf")
 

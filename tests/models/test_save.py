@@ -23,7 +23,7 @@ from transformers import (
 from lydian.errors import ModelError
 from lydian.models.adapters import AdapterSettings, add_adapter
 from lydian.models.load import load_model
-from lydian.models.save import check_adapter_base, save_model, staged_folder
+from lydian.models.save import check_adapter_base, place_base, save_model, staged_folder
 
 SHAPE = {
     "vocab_size": 64,
@@ -59,6 +59,13 @@ def gpt2():
 
 
 FAMILIES = pytest.mark.parametrize("make", [llama, qwen2, gpt2])
+KINDS = {
+    "lora": AdapterSettings(rank=4),
+    "rslora": AdapterSettings(rank=4, alpha=8.0, rslora=True),
+    "dora": AdapterSettings(kind="dora", rank=4),
+    "ia3": AdapterSettings(kind="ia3"),
+}
+EACH = pytest.mark.parametrize("kind", KINDS)
 
 
 def logits(model):
@@ -70,12 +77,13 @@ def is_tied(model):
     return model.get_output_embeddings().weight is model.get_input_embeddings().weight
 
 
-def adapted(base_folder):
+def adapted(base_folder, kind="lora", dtype="auto"):
     """A model loaded from a folder, with an adapter that changes it."""
-    wrapped = load_model(base_folder, adapter=AdapterSettings(rank=4)).model
-    for name, parameter in wrapped.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(parameter, std=0.1)
+    wrapped = load_model(base_folder, adapter=KINDS[kind], dtype=dtype).model
+    with torch.no_grad():
+        for parameter in wrapped.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.1 * torch.randn_like(parameter))
     return wrapped
 
 
@@ -107,10 +115,11 @@ def test_a_model_without_adapter_round_trips_through_transformers(make, merge, t
     check_surroundings(tmp_path / "saved")
 
 
+@EACH
 @FAMILIES
-def test_an_adapter_round_trips_through_peft(make, tmp_path):
+def test_an_adapter_round_trips_through_peft(make, kind, tmp_path):
     save_model(make(), tokenizer_for(make), tmp_path / "base", merge=False)
-    wrapped = adapted(tmp_path / "base")
+    wrapped = adapted(tmp_path / "base", kind)
     save_model(wrapped, tokenizer_for(make), tmp_path / "adapter", merge=False)
     assert not list((tmp_path / "adapter").glob("model*"))
     base = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
@@ -122,10 +131,11 @@ def test_an_adapter_round_trips_through_peft(make, tmp_path):
     check_surroundings(tmp_path / "adapter")
 
 
+@EACH
 @FAMILIES
-def test_a_merged_checkpoint_round_trips_through_transformers_and_leaves_the_live_model_alone(make, tmp_path):
+def test_a_merged_checkpoint_round_trips_through_transformers_and_leaves_the_live_model_alone(make, kind, tmp_path):
     save_model(make(), tokenizer_for(make), tmp_path / "base", merge=False)
-    wrapped = adapted(tmp_path / "base")
+    wrapped = adapted(tmp_path / "base", kind)
     before, state = logits(wrapped), {name: tensor.clone() for name, tensor in wrapped.state_dict().items()}
     save_model(wrapped, tokenizer_for(make), tmp_path / "merged", merge=True)
     assert torch.equal(logits(wrapped), before)
@@ -137,12 +147,19 @@ def test_a_merged_checkpoint_round_trips_through_transformers_and_leaves_the_liv
     check_surroundings(tmp_path / "merged")
 
 
-def test_a_bfloat16_model_is_merged_back_to_bfloat16(tmp_path):
+@EACH
+def test_a_bfloat16_model_is_merged_back_to_bfloat16(kind, tmp_path):
+    """Two ways of rounding to 8 bits, of logits up to 3: 4 · 2^-8 · 3 ≈ 0.05, and the adapter moves them by more."""
+    torch.manual_seed(0)
     save_model(llama().to(torch.bfloat16), tokenizer(), tmp_path / "base", merge=False)
-    model = load_model(tmp_path / "base", dtype="bfloat16", adapter=AdapterSettings(rank=4)).model
+    model = adapted(tmp_path / "base", kind, dtype="bfloat16")
     save_model(model, tokenizer(), tmp_path / "merged", merge=True)
-    reloaded = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype="auto")
+    reloaded = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype="auto").eval()
     assert {parameter.dtype for parameter in reloaded.parameters()} == {torch.bfloat16}
+    gap = (logits(reloaded) - logits(model)).abs().max().item()
+    with model.disable_adapter():
+        change = (logits(reloaded) - logits(model)).abs().max().item()
+    assert gap < 0.05 and gap < change / 4, (gap, change)
 
 
 def test_an_adapter_on_a_base_trained_in_memory_is_refused(tmp_path):
@@ -160,6 +177,34 @@ def test_an_adapter_on_a_base_trained_in_memory_is_refused(tmp_path):
 def test_an_adapter_on_a_base_without_name_is_refused(tmp_path):
     with pytest.raises(ModelError, match="no name"):
         save_model(add_adapter(llama(), AdapterSettings()), tokenizer(), tmp_path / "adapter", merge=False)
+
+
+@EACH
+def test_unless_its_base_is_given_a_place(kind, tmp_path):
+    """The base as it was before any training; written once, and then what the adapter is put on by PEFT alone."""
+    model = add_adapter(llama(), KINDS[kind])
+    fresh = logits(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    place_base(model, tokenizer(), tmp_path / "base")
+    base = AutoModelForCausalLM.from_pretrained(tmp_path / "base").eval()
+    torch.testing.assert_close(logits(base), fresh, atol=1e-6 if kind == "dora" else 0, rtol=0)
+    written = (tmp_path / "base" / "model.safetensors").stat().st_mtime_ns
+    place_base(model, tokenizer(), tmp_path / "base")
+    place_base(add_adapter(llama(), KINDS[kind]), tokenizer(), tmp_path / "base")
+    assert (tmp_path / "base" / "model.safetensors").stat().st_mtime_ns == written
+    save_model(model, tokenizer(), tmp_path / "adapter", merge=False)
+    reloaded = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "adapter").eval()
+    assert torch.equal(logits(reloaded), logits(model))
+
+
+def test_a_base_that_lies_on_disk_stays_where_it_is(tmp_path):
+    save_model(llama(), tokenizer(), tmp_path / "base", merge=False)
+    place_base(adapted(tmp_path / "base"), tokenizer(), tmp_path / "other")
+    place_base(llama(), tokenizer(), tmp_path / "other")
+    assert sorted(os.listdir(tmp_path)) == ["base"]
 
 
 def test_a_tokenizer_that_would_be_read_back_as_another_is_refused(tmp_path):

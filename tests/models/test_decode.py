@@ -1,0 +1,89 @@
+"""Slots of a preallocated cache: whatever else runs, each completion's numbers are those of its own tokens."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lydian.models.decode import Decoder, body_of
+from tests.models.families import FAMILIES, VOCABULARY, make
+
+PROMPTS = [[5, 6, 7], list(range(8, 21)), [30], [40, 41, 42, 43, 44]]
+
+
+def plain_logits(family: str, tokens: list[int]) -> torch.Tensor:
+    with torch.no_grad():
+        return make(family)(torch.tensor([tokens])).logits[0, -1]
+
+
+def close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(found, expected, atol=2e-5 * expected.abs().max().item(), rtol=0)
+
+
+@pytest.mark.parametrize("prefill_tokens", [1, 4, 5, 26, 1000])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_prompts_in_chunks_of_any_size_give_the_same_numbers(family: str, prefill_tokens: int):
+    """Four prompts of 1 to 13 tokens: alone and in up to 13 chunks, two at a time (26 = 2 · 13), or all at once."""
+    decoder = Decoder(body_of(make(family)), num_slots=4, capacity=16, prefill_tokens=prefill_tokens)
+    logits = decoder.logits(decoder.prefill(PROMPTS))
+    for prompt, found in zip(PROMPTS, logits, strict=True):
+        close(found, plain_logits(family, prompt))
+    tokens = torch.tensor([1, 2, 3, 4])
+    for prompt, token, found in zip(PROMPTS, tokens.tolist(), decoder.logits(decoder.step(tokens)), strict=True):
+        close(found, plain_logits(family, [*prompt, token]))
+
+
+def test_chunks_bound_what_is_computed_at_a_time():
+    """A prompt of 13 tokens in chunks of 4: no pass is larger, and passes of several prompts keep to it too."""
+    body = body_of(make("llama"))
+    sizes = []
+    hidden = body.hidden
+    body.hidden = lambda tokens, *rest: sizes.append(tokens.numel()) or hidden(tokens, *rest)
+    Decoder(body, num_slots=4, capacity=16, prefill_tokens=4).prefill(PROMPTS)
+    assert sizes == [3, 4, 4, 4, 1, 1, 4, 1]
+    sizes.clear()
+    Decoder(body, num_slots=4, capacity=16, prefill_tokens=10).prefill([[5, 6], [7], [8, 9, 10], [11] * 4])
+    assert sizes == [9, 4]  # three rows of three; a fourth would make them sixteen
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_forks_steps_and_releases_keep_each_completion_its_own(family: str):
+    """Twenty steps of random tokens in up to five slots; slots are freed, forked from and filled anew at random, and
+    each step's logits are those of a plain pass over that completion's tokens."""
+    generator = torch.Generator().manual_seed(0)
+    draw = lambda n: int(torch.randint(n, (1,), generator=generator))  # noqa: E731
+    decoder = Decoder(body_of(make(family)), num_slots=5, capacity=64)
+    hidden = decoder.prefill(PROMPTS[:2])
+    rows = [list(prompt) for prompt in PROMPTS[:2]]
+    for _ in range(20):
+        for row, found in zip(rows, decoder.logits(hidden), strict=True):
+            close(found, plain_logits(family, row))
+        if len(rows) > 2 and draw(2):
+            slot = draw(len(rows))
+            moved = decoder.release(slot)
+            rows[slot] = rows[moved]
+            rows.pop()
+        if len(rows) < 5 and draw(2):
+            slot = draw(len(rows))
+            num = 1 + draw(len(rows[slot]))
+            decoder.fork(slot, num, 1)
+            rows.append(rows[slot][:num])
+        if len(rows) < 5 and draw(2):
+            prompt = PROMPTS[draw(4)]
+            decoder.prefill([prompt])
+            rows.append(list(prompt))
+        tokens = torch.randint(VOCABULARY, (len(rows),), generator=generator)
+        hidden = decoder.step(tokens)
+        rows = [[*row, token] for row, token in zip(rows, tokens.tolist(), strict=True)]
+
+
+def test_nothing_of_a_former_completion_is_seen():
+    """A slot whose buffers are full of huge numbers serves the next completion as a fresh one would."""
+    decoder = Decoder(body_of(make("llama")), num_slots=2, capacity=16)
+    decoder.prefill([PROMPTS[1]])
+    with torch.inference_mode():
+        for buffers in decoder._cache._buffers:
+            for buffer in buffers:
+                buffer.fill_(1e30)
+    decoder.num_active = 0
+    close(decoder.logits(decoder.prefill([PROMPTS[0]]))[0], plain_logits("llama", PROMPTS[0]))
