@@ -3,7 +3,8 @@
     python benchmarks/scaling.py
 
 One setting varies at a time around a base case; each point has a process of its own, so that its peak memory is its
-own. Models are Llamas with random weights, from the size of the bundled one to that of SmolLM2-135M.
+own. Beside it stands what the memory plan of `lydian check` foresees, with what Python and its libraries take. Models
+are Llamas with random weights, from the size of the bundled one to that of SmolLM2-135M.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def main() -> int:
         base |= {"size": "1M", "prompt": 16, "new_tokens": 8, "group": 4, "problems": 2}
     cases = [_case(options, axis, point) for axis, point in _points(options, base)]
     rows = [[case["axis"], case["case"], *_cells(case)] for case in cases]
-    head = ("axis", "case", "s a step", "spread", "of which rollout", "tokens/s", "operations/s", "peak GiB")
+    head = ("axis", "case", "s a step", "spread", "of which rollout", "tokens/s", "operations/s", "peak GiB", "planned")
     return summary.publish("scaling", options, {"cases": cases, "base": base}, summary.plain_table(head, rows))
 
 
@@ -84,7 +85,7 @@ def _case(options: argparse.Namespace, axis: str, point: dict[str, Any]) -> dict
 def _cells(case: dict[str, Any]) -> list[str]:
     row = case["systems"][0]
     if "median_seconds" not in row:
-        return [row["status"], *[""] * 5]
+        return [row["status"], *[""] * 6]
     rollout = statistics.median(result["rollout_seconds"] for result in row["results"][1:])
     return [
         f"{row['median_seconds']:.3f}",
@@ -93,6 +94,7 @@ def _cells(case: dict[str, Any]) -> list[str]:
         f"{row['tokens_per_second']:.0f}",
         f"{case['flops'] / row['median_seconds'] / 1e9:.0f} G",
         f"{row['peak_bytes'] / 2**30:.2f}",
+        f"{row['results'][0]['planned_bytes'] / 2**30:.2f}",
     ]
 
 

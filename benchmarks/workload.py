@@ -17,7 +17,8 @@ from typing import Any
 
 from lydian.data.arithmetic import arithmetic_preferences
 from lydian.data.problems import Message
-from lydian.models.load import locate, read_tokenizer
+from lydian.models.load import locate
+from lydian.models.read import read_tokenizer
 from lydian.text.template import Template, make_template
 
 PROMPTS = {"tiny": "{question}\nSteps:", "smollm2-135m": "Question: {question}\nAnswer:"}

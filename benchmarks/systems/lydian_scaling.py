@@ -1,7 +1,9 @@
-"""One on-policy step on a model of a given size: sample groups, update, publish, load; its two halves timed apart."""
+"""One on-policy step on a model of a given size: sample groups, update, publish, load; its two halves timed apart, and
+the memory that was planned for it."""
 
 from __future__ import annotations
 
+import resource
 import time
 from typing import Any
 
@@ -11,11 +13,21 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from lydian.data.sequence import Sequence
 from lydian.data.trajectory import Sampling
+from lydian.models.memory import (
+    Held,
+    activation_bytes,
+    engine_plan,
+    logprob_bytes,
+    peak_bytes,
+    published_bytes,
+    shape_of,
+    trained_plan,
+)
 from lydian.models.policy import Policy
 from lydian.objectives.policy_gradient import clip
 from lydian.rollout.engine import Request
 from lydian.rollout.local import LocalEngine
-from lydian.training.learner import Learner
+from lydian.training.learner import Batching, Learner
 from lydian.training.optim import OptimiserSettings
 
 
@@ -25,8 +37,29 @@ def make_model(config: dict[str, Any]) -> LlamaForCausalLM:
     return LlamaForCausalLM(LlamaConfig(**config["architecture"])).eval()
 
 
+def planned_bytes(config: dict[str, Any], model: LlamaForCausalLM, copy: LlamaForCausalLM) -> int:
+    """What models, optimiser, passes and engine hold at most; passes of whole trees, within the usual budgets."""
+    shape, batching = shape_of(model.config), Batching()
+    tree = config["prompt"] + config["group"] * config["new_tokens"]
+    tokens = min(config["problems"] * tree, max(batching.batch_tokens, tree))
+    is_bfloat16 = config["dtype"] == "bfloat16"
+    activations = activation_bytes(
+        shape, tokens=tokens, row_tokens=max(tree, min(tokens, batching.row_tokens)), is_bfloat16=is_bfloat16
+    )
+    rows, capacity = config["problems"] * config["group"], config["prompt"] + config["new_tokens"]
+    plan = [
+        *trained_plan(model, "policy"),
+        *engine_plan(copy, rows=rows, capacity=capacity, chunk=min(2048, config["problems"] * config["prompt"])),
+        Held(what="activations", of="policy", num_bytes=activations, during="updates"),
+        Held(what="logits", of="policy", num_bytes=logprob_bytes(shape, tokens=tokens), during="updates"),
+        Held(what="a published version", of="policy", num_bytes=published_bytes(model), during="sampling"),
+    ]
+    return peak_bytes(plan)
+
+
 def load(config: dict[str, Any]) -> Commands:
     use_threads(config)
+    libraries = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     model = make_model(config)
     learner = Learner(
         Policy(model, compute_dtype=getattr(torch, config["dtype"])),
@@ -35,6 +68,7 @@ def load(config: dict[str, Any]) -> Commands:
         optimiser=OptimiserSettings(learning_rate=1e-6),
     )
     copy = make_model(config).to(getattr(torch, config["dtype"]))
+    planned = libraries + planned_bytes(config, model, copy)
     engine = LocalEngine(copy, stop_tokens=frozenset(), decode=lambda ids: "")
     generator = torch.Generator().manual_seed(config["seed"])
     prompts = torch.randint(
@@ -62,7 +96,11 @@ def load(config: dict[str, Any]) -> Commands:
         learner.accumulate(sequences)
         learner.step(0.0)
         engine.load(learner.publish())
-        return {"rollout_seconds": sampled - began, "training_seconds": time.perf_counter() - sampled}
+        return {
+            "rollout_seconds": sampled - began,
+            "training_seconds": time.perf_counter() - sampled,
+            "planned_bytes": planned,
+        }
 
     return {"step": step}
 

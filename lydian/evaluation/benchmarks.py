@@ -9,12 +9,12 @@ import difflib
 import glob
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lydian.data.arithmetic import GENERATORS
-from lydian.data.problems import Message, Problem
+from lydian.data.problems import Conversation, Message, Problem
 from lydian.data.rows import load_conversations, load_problems
 from lydian.data.selection import limit
 from lydian.data.sources import open_source
@@ -45,12 +45,14 @@ class BenchmarkRow:
     generator_settings  its keyword arguments
     split       picks the split of a hub data set
     columns     field → column of the file, as `load_problems` takes it
+    subject     whether each problem's metadata get its `subject`: its file's name as far as the last underscore
     structured  columns with lists or tables that the verifier reads (`metadata` holds single values otherwise)
     limit       at most this many problems, chosen by a hash of their text
     template    chat, plain, or auto: chat where the tokenizer has a chat template
     prompt      text around each question, {question} in it once
     system      system message; None leaves it to the template
-    few_shot    {path, ids}: worked examples before each question, by id, in this order
+    few_shot    worked examples before each question: {path, ids}, the same for all, in this order; or {path, num}, the
+                first `num` problems of the question's own subject, with their gold answers as replies
     sampling    temperature, max_tokens, … of `Sampling`
     num_samples completions a problem
     verifier    {name, …its settings}
@@ -66,6 +68,7 @@ class BenchmarkRow:
     generator_settings: Mapping[str, Any] = field(default_factory=dict)
     split: str = ""
     columns: Mapping[str, str] = field(default_factory=dict)
+    subject: bool = False
     structured: tuple[str, ...] = ()
     limit: int | None = None
     template: Literal["auto", "chat", "plain"] = "auto"
@@ -87,8 +90,9 @@ class BenchmarkRow:
         self._require("thinking", self.thinking, self.thinking in ("keep", "after_think"), "keep or after_think")
         is_judged = self.measure == "perplexity" or "name" in self.verifier
         self._require("verifier", dict(self.verifier), is_judged, '{ name = "…", …settings }')
-        few = not self.few_shot or set(self.few_shot) == {"path", "ids"}
-        self._require("few_shot", dict(self.few_shot), few, "{ path = …, ids = [ … ] }")
+        forms: list[set[str]] = [set(), {"path", "ids"}, *([{"path", "num"}] if self.subject else [])]
+        few = set(self.few_shot) in forms
+        self._require("few_shot", dict(self.few_shot), few, "{ path, ids }, or { path, num } together with subject")
 
     def _require(self, key: str, given: object, holds: bool, expected: str) -> None:
         if not holds:
@@ -183,6 +187,8 @@ def load_row_problems(row: BenchmarkRow, root: Path) -> tuple[Problem, ...]:
         problems = _called(row, GENERATORS[row.generator])
     else:
         problems = _read_files(row, root)
+    if row.subject:
+        problems = tuple(replace(p, metadata={**p.metadata, "subject": _subject(p)}) for p in problems)
     return problems if row.limit is None else limit(problems, row.limit, 0)
 
 
@@ -255,23 +261,15 @@ def _read_files(row: BenchmarkRow, root: Path) -> tuple[Problem, ...]:
         metadata = dict(problem.metadata)
         values = raws[int(str(metadata.pop(_ROW_COLUMN)))].values
         metadata |= {key: values[key] for key in row.structured if key in values}
-        problems.append(_with_metadata(problem, metadata))
+        problems.append(replace(problem, metadata=metadata))
     return tuple(problems)
 
 
-def _with_metadata(problem: Problem, metadata: Mapping[str, object]) -> Problem:
-    return Problem(
-        id=problem.id,
-        messages=problem.messages,
-        answer=problem.answer,
-        source=problem.source,
-        split=problem.split,
-        metadata=metadata,
-    )
-
-
 def _few_shot(row: BenchmarkRow, root: Path) -> FewShot:
-    (path,) = locate(row, root, (str(row.few_shot["path"]),))
+    paths = locate(row, root, (str(row.few_shot["path"]),))
+    if "num" in row.few_shot:
+        return _by_subject(row, paths)
+    (path,) = paths
     found = {item.id: item for item in load_conversations(path).items}
     missing = [name for name in row.few_shot["ids"] if name not in found]
     if missing:
@@ -282,6 +280,22 @@ def _few_shot(row: BenchmarkRow, root: Path) -> FewShot:
             fix="Name ids of that file.",
         )
     return FewShot(examples=tuple(found[name] for name in row.few_shot["ids"]))
+
+
+def _by_subject(row: BenchmarkRow, paths: list[str]) -> FewShot:
+    """The first problems of each subject as conversations: the question, and the gold answer as the reply."""
+    examples: dict[str, list[Conversation]] = {}
+    for problem in load_problems(paths, columns=row.columns).items:
+        shown = examples.setdefault(_subject(problem), [])
+        if problem.answer is not None and len(shown) < int(row.few_shot["num"]):
+            reply = Message(role="assistant", content=problem.answer)
+            shown.append(Conversation(id=problem.id, messages=(*problem.messages, reply)))
+    return FewShot(by_subject={subject: tuple(shown) for subject, shown in examples.items()})
+
+
+def _subject(problem: Problem) -> str:
+    """The name of the file that a problem came from, as far as its last underscore: virology_test → virology."""
+    return problem.source.rpartition("_")[0] or problem.source
 
 
 def _called(row: BenchmarkRow, generator: Any) -> tuple[Problem, ...]:

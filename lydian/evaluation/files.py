@@ -1,19 +1,22 @@
-"""The files of a report: their names, whole writes, and the error for a file that `EvalReport.save` did not write."""
+"""The files of a report: their names, reading them, and the error for a file that `EvalReport.save` did not write."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from lydian.errors import DataError
 
 
-def report_paths(prefix: Path) -> tuple[Path, Path]:
-    """Where a report's records and its head lie."""
-    # Not `with_suffix`: a name such as qwen2.5 has a dot of its own.
-    return prefix.with_name(f"{prefix.name}.records.jsonl"), prefix.with_name(f"{prefix.name}.json")
+def part_path(prefix: Path, part: str) -> Path:
+    """Where a part of a report lies: `problems`, `generations` or `records`, a line each, or its head ("").
+
+    >>> part_path(Path("qwen2.5"), "records").name, part_path(Path("qwen2.5"), "").name
+    ('qwen2.5.records.jsonl', 'qwen2.5.json')
+    """
+    # Not `with_suffix`: a name may have a dot of its own.
+    return prefix.with_name(f"{prefix.name}.{part}.jsonl" if part else f"{prefix.name}.json")
 
 
 def read_text(path: Path) -> str:
@@ -22,17 +25,6 @@ def read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise not_ours(str(path), f"{type(error).__name__}: {error}") from error
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """The file is replaced whole or stays as it was, also if the machine stops here."""
-    draft = path.with_name(f"{path.name}.tmp")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with draft.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
 
 
 def parse_object(text: str | bytes, *, where: str) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from lydian.data.trajectory import Completion, Finish
 from lydian.data.verdict import Outcome, Verdict
 from lydian.errors import DataError, VerifierError
 from lydian.evaluation import best_of, statistics
+from lydian.evaluation.at_k import at_k
 from lydian.evaluation.equivalence import answer_classes
-from lydian.evaluation.files import not_ours, parse_object, read_text, report_paths, write_atomically
-from lydian.evaluation.generations import problem_lines, problems_path, read_problems
+from lydian.evaluation.files import not_ours, parse_object
 from lydian.evaluation.statistics import Estimate
 
 Scalar = str | int | float | bool | None
@@ -133,11 +133,15 @@ class EvalRecord:
     @classmethod
     def from_line(cls, line: str | bytes, *, where: str) -> EvalRecord:
         """The inverse of `to_line`. Raises DataError, naming `where`, for anything that `to_line` would not write."""
-        row = parse_object(line, where=where)
+        return cls.from_row(parse_object(line, where=where), where=where)
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any], *, where: str) -> EvalRecord:
+        """The record whose fields, as JSON values, are `row`. Raises DataError, naming `where`, for anything else."""
         if set(row) | {"question"} != {f.name for f in fields(cls)}:
             raise not_ours(where, f"the fields {sorted(row)}")
         try:
-            return cls(**row | {"outcome": Outcome(row["outcome"]), "finish": Finish(row["finish"])})
+            return cls(**{**row, "outcome": Outcome(row["outcome"]), "finish": Finish(row["finish"])})
         except (ValueError, TypeError, AttributeError) as error:
             raise not_ours(where, f"{type(error).__name__}: {error}") from error
 
@@ -298,47 +302,22 @@ class EvalReport:
                 )
         return {record.problem_id: record.metadata[key] for record in self.records}
 
-    def save(self, prefix: Path) -> None:
-        """Writes `prefix`.problems.jsonl (what was asked), `prefix`.records.jsonl (a record a line), then `prefix`.json
-        (spec and estimates), each atomically."""
-        lines = "".join(record.to_line() for record in self.records)
-        head = {
-            "name": self.name,
-            "benchmark": self.benchmark,
-            "weights": {"version": self.weights_version, "digest": self.weights_digest},
-            "spec": asdict(self.spec),
-            "spec_digest": self.spec.digest,
-            "estimates": self._estimates(),
-            "records_digest": hashlib.sha256(lines.encode()).hexdigest(),
-            "generations_digest": self.generations_digest,
-        } | ({} if self.rescored_from is None else {"rescored_from": self.rescored_from})
-        records_path, head_path = report_paths(prefix)
-        if self.problems:
-            write_atomically(problems_path(prefix), problem_lines(self.problems))
-        write_atomically(records_path, lines)
-        write_atomically(head_path, json.dumps(head, indent=2, allow_nan=False) + "\n")
+    def save(self, prefix: Path, *, generations: Path | None = None) -> None:
+        """Writes `prefix`.problems.jsonl (what was asked), .generations.jsonl (what was generated), .records.jsonl (a
+        verdict a line), then `prefix`.json (spec and estimates), each atomically.
+
+        generations  the prefix of the report that these completions were first saved with: they are not written again
+        """
+        from lydian.evaluation.saved import save
+
+        save(self, prefix, generations=generations)
 
     @classmethod
     def load(cls, prefix: Path) -> EvalReport:
         """Reads what `save` wrote. Raises DataError at the first line that is no record, or if the files disagree."""
-        records_path, head_path = report_paths(prefix)
-        content = read_text(records_path)
-        records = tuple(
-            EvalRecord.from_line(line, where=f"{records_path}:{number}")
-            for number, line in enumerate(content.splitlines(), start=1)
-        )
-        head = parse_object(read_text(head_path), where=str(head_path))
-        try:
-            spec = EvalSpec.from_row(head["spec"])
-            weights, digest = head["weights"], head["records_digest"]
-            rest = {"benchmark": head["benchmark"], "name": head["name"]}
-            rest |= {"weights_version": weights["version"], "weights_digest": weights["digest"]}
-        except (KeyError, TypeError) as error:
-            raise not_ours(str(head_path), f"{type(error).__name__}: {error}") from error
-        if digest != hashlib.sha256(content.encode()).hexdigest():
-            raise not_ours(str(head_path), f"a records_digest that {records_path.name} does not have")
-        problems = read_problems(prefix, spec.problems)
-        return cls(spec=spec, records=records, problems=problems, rescored_from=head.get("rescored_from"), **rest)
+        from lydian.evaluation.saved import load
+
+        return load(prefix)
 
     @property
     def generations_digest(self) -> str:
@@ -346,7 +325,7 @@ class EvalReport:
         rows = [[r.problem_id, r.sample, r.text, r.num_tokens, r.finish] for r in self.records]
         return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
-    def _estimates(self) -> dict[str, object]:
+    def estimates(self) -> dict[str, object]:
         """The estimates as JSON values; accuracy is null if nothing could be judged."""
         accuracy = self.accuracy() if self.num_failed < len(self.records) else None
         part = self.format()
@@ -356,6 +335,10 @@ class EvalReport:
             "outcomes": {str(outcome): share for outcome, share in self.outcome_shares().items()},
             "mean_tokens": self.mean_tokens(),
             "num_failed": self.num_failed,
+            "at_k": {
+                str(k): {name: None if e is None else asdict(e) for name, e in row.items()}
+                for k, row in (at_k(self) if accuracy else {}).items()
+            },
         }
 
     def _judged(self) -> dict[str, list[EvalRecord]]:

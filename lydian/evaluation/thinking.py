@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from lydian.data.problems import Problem
 from lydian.data.trajectory import Finish
 from lydian.data.verdict import Verdict
-from lydian.verifiers.verifier import Verifier
+from lydian.verifiers.verifier import LABEL_FREE, Verifier, is_label_free, verify_all
 
 Thinking = Literal["keep", "after_think"]
 OPENING, CLOSING = "<think>", "</think>"
@@ -32,23 +34,20 @@ class _WithoutThinking:
     def __init__(self, inner: Verifier, rule: Thinking) -> None:
         self.inner = inner
         self.name = inner.name
+        mark = LABEL_FREE if is_label_free(inner.fingerprint) else ""
         digest = hashlib.sha256(f"{inner.fingerprint}\n{rule}\n{OPENING}\n{CLOSING}".encode()).hexdigest()[:16]
-        self.fingerprint = f"{inner.name}:{digest}"
-        self.num_threads = getattr(inner, "num_threads", 1)
+        self.fingerprint = f"{mark}{inner.name}:{digest}"
 
     def check(self, problem: Problem) -> None:
         self.inner.check(problem)
 
     def verify(self, problem: Problem, text: str, finish: Finish) -> Verdict:
-        verdict = self.inner.verify(problem, reply_after_thinking(text), finish)
-        return Verdict(
-            score=verdict.score,
-            outcome=verdict.outcome,
-            extracted=verdict.extracted,
-            parts=verdict.parts,
-            reason=verdict.reason,
-            verifier=self.fingerprint,
-        )
+        return self.verify_many([(problem, text, finish)])[0]
+
+    def verify_many(self, items: Sequence[tuple[Problem, str, Finish]]) -> list[Verdict]:
+        """A verdict an item, in order; the inner verifier judges in its own way."""
+        replies = [(problem, reply_after_thinking(text), finish) for problem, text, finish in items]
+        return [replace(verdict, verifier=self.fingerprint) for verdict in verify_all(self.inner, replies)]
 
 
 def without_thinking(verifier: Verifier, rule: Thinking) -> Verifier:

@@ -6,15 +6,19 @@ import base64
 import hashlib
 import html
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from lydian.recipes.run_dir import write_atomically
+from lydian.report.entries import table_entries
+from lydian.report.overview import COLUMNS, at_k_table, overview, overview_cells, overview_notes
 from lydian.report.record import read_run
 from lydian.report.tables import stage_columns, stage_rows
 
-_SCRIPTS = ("dom.js", "charts.js", "overview.js", "samples.js", "app.js")
+_SCRIPTS = ("dom.js", "charts.js", "overview.js", "comparison.js", "samples.js", "app.js")
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -35,18 +39,43 @@ _PAGE = """<!doctype html>
 """
 
 
-def write_report(run_dir: Path, out: Path | None = None) -> Path:
+def write_report(run_dir: Path, out: Path | None = None, *, others: Sequence[str] = ()) -> Path:
     """Writes the report of a run, finished or not, and returns its path (`run_dir/report.html` unless `out` is given).
+
+    others  runs and evaluations, as `table_entries` names them, that stand in the comparison beside the run's stages
 
     Absent files show as not recorded; broken lines are left out and counted in the page. The file appears whole or
     not at all.
 
-    Raises RunError if `run_dir` is not a run directory, or if the page cannot be written.
+    Raises RunError if `run_dir` is not a run directory, or if the page cannot be written; InputError for another one
+    that is not there.
     """
     path = run_dir / "report.html" if out is None else out
-    page = render_page(read_run(run_dir))
+    record = read_run(run_dir)
+    record["comparison"] = comparison_record(run_dir, others)
+    page = render_page(record)
     write_atomically(path, page)
     return path
+
+
+def comparison_record(run_dir: Path, others: Sequence[str] = ()) -> dict[str, Any]:
+    """The comparison table of a run's stages and others: header, cells, the rows behind them, and notes.
+
+    What cannot be read of the run is noted, and its row has nothing measured. Raises as `table_entries` for the others.
+    """
+    faults: list[str] = []
+    own = [
+        replace(entry, label=entry.label.removeprefix(f"{run_dir}:")) for entry in table_entries([str(run_dir)], faults)
+    ]
+    entries = [*own, *table_entries(others)]
+    rows = overview(entries)
+    return {
+        "columns": COLUMNS,
+        "cells": overview_cells(rows),
+        "at_k": at_k_table(rows),
+        "rows": rows,
+        "notes": [*overview_notes(rows), *(f"Could not be read: {fault}" for fault in faults)],
+    }
 
 
 def render_page(record: dict[str, Any]) -> str:

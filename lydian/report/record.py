@@ -20,6 +20,7 @@ _EXACT_IN_A_DOUBLE = 2**53
 _FOLDERS = ("rollouts", "evaluations")
 _ROLLOUTS = re.compile(r"(\d+)_(.+)")
 _RECORDS = re.compile(r"(\d+)_(.+)\.records\.jsonl")
+"""Verdicts; what they are on lies beside them in .generations.jsonl (in older runs, in the same lines)."""
 
 Row = dict[str, Any]
 
@@ -164,8 +165,14 @@ def _read_flips(reader: Reader) -> list[Row]:
     before: tuple[str, dict[str, list[Row]]] | None = None
     for stage, path in _records(reader.root).items():
         judged: dict[str, list[Row]] = {}
-        for record in reader.read_lines(path.relative_to(reader.root).as_posix()):
-            if record.get("outcome") != Outcome.FAILED:
+        texts = path.with_name(path.name.replace(".records.", ".generations."))
+        generated = {
+            (row.get("problem_id"), row.get("sample")): row
+            for row in (reader.read_lines(texts.relative_to(reader.root).as_posix()) if texts.exists() else ())
+        }
+        for verdict in reader.read_lines(path.relative_to(reader.root).as_posix()):
+            if verdict.get("outcome") != Outcome.FAILED:
+                record = verdict | generated.get((verdict.get("problem_id"), verdict.get("sample")), {})
                 judged.setdefault(str(record.get("problem_id")), []).append(record)
         if before is not None:
             flips.append({"before": before[0], "after": stage, **_compare(before[1], judged)})

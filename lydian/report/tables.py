@@ -17,20 +17,27 @@ if TYPE_CHECKING:
 
 ABSENT = "not recorded"
 NONE = "–"
+JUDGED = {"reward_model": "pairs", "process_reward_model": "steps", "classifier": "texts"}
+"""What the accuracy of a stage that trains no policy counts, by the kind of what it trains."""
+LABEL_FREE_NOTE = " (label-free)"
+"""After a share that rests on no gold answer, and so is no accuracy."""
 
 
 def stage_columns(summary: Mapping[str, Any]) -> tuple[str, ...]:
     """The header of the stage table; names the number of held-out problems."""
     num = summary.get("num_problems")
     accuracy = "accuracy" if num is None else f"accuracy ({num} held-out)"
-    return ("stage", accuracy, "format", "mean tokens", "vs. previous stage (paired)")
+    stages = summary.get("stages", [])
+    versus = "vs. previous stage (paired)" if not _branches(stages) else "vs. the stage it started from (paired)"
+    return ("stage", accuracy, "format", "mean tokens", *(f"{name} (vs. base)" for name in _sides(stages)), versus)
 
 
 def stage_rows(summary: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """One row of formatted cells a stage, in the order of `summary["stages"]`.
+    """One row of formatted cells a stage, in the order of `summary["stages"]`; a column for each side benchmark.
 
-    Accuracy, its interval and format are per cent; differences are percentage points. A stage whose interval rests on
-    another number of problems than the header says so in its cell.
+    A reward model's or classifier's row says what was measured of it in place of an accuracy. Accuracy, its interval
+    and format are per cent; differences are percentage points. A stage whose interval rests on another number of
+    problems than the header says so in its cell.
 
     Raises RunError if `summary` has no stages.
     """
@@ -43,7 +50,13 @@ def stage_rows(summary: Mapping[str, Any]) -> list[tuple[str, ...]]:
             fix="Let the run finish its first evaluation, or pass the summary of another run.",
         )
     num = summary.get("num_problems")
-    return [_stage_row(stage, num=num, is_first=index == 0) for index, stage in enumerate(stages)]
+    sides, branches = _sides(stages), _branches(stages)
+    return [
+        _scorer_row(stage, len(sides))
+        if "measured" in stage
+        else _stage_row(stage, sides, num=num, is_first=index == 0, is_branch=stage.get("stage") in branches)
+        for index, stage in enumerate(stages)
+    ]
 
 
 def stage_table(summary: Mapping[str, Any]) -> Table:
@@ -62,7 +75,7 @@ def stage_table(summary: Mapping[str, Any]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for index, column in enumerate(stage_columns(summary)):
         widest = max(len(row[index]) for row in cells)
-        table.add_column(Text(column), min_width=width if index == 4 else widest)
+        table.add_column(Text(column), min_width=width if index == len(rows[0]) - 1 else widest)
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
     return table
@@ -70,14 +83,12 @@ def stage_table(summary: Mapping[str, Any]) -> Table:
 
 def stage_lines(summary: Mapping[str, Any]) -> str:
     """The stage table as plain text of fixed width. Raises RunError if `summary` has no stages."""
-    return _align([stage_columns(summary), *stage_rows(summary)])
+    return align([stage_columns(summary), *stage_rows(summary)])
 
 
 def stage_markdown(summary: Mapping[str, Any]) -> str:
     """The stage table in Markdown. Raises RunError if `summary` has no stages."""
-    columns = stage_columns(summary)
-    rows = [columns, ("---",) * len(columns), *(map(_escape_markdown, row) for row in stage_rows(summary))]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return markdown([stage_columns(summary), *stage_rows(summary)])
 
 
 def comparison_lines(comparison: Comparison) -> str:
@@ -95,7 +106,7 @@ def comparison_lines(comparison: Comparison) -> str:
     for key, values in comparison.strata.items():
         for value, part in values.items():
             rows.append((f"{key} {value}", f"{format_difference(asdict(part))} points, {_count_problems(part.num)}"))
-    return _align(rows)
+    return align(rows)
 
 
 def format_share(share: float | None, decimals: int = 1) -> str:
@@ -126,7 +137,28 @@ def format_p(p_value: float) -> str:
     return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
 
 
-def _stage_row(stage: Mapping[str, Any], *, num: int | None, is_first: bool) -> tuple[str, ...]:
+def _sides(stages: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for stage in stages for name in stage.get("side", {})))
+
+
+def _branches(stages: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The stages that did not start from the one before them."""
+    before = [stage.get("stage") for stage in stages]
+    return {s["stage"] for s, previous in zip(stages[1:], before, strict=False) if s.get("start", previous) != previous}
+
+
+def _scorer_row(stage: Mapping[str, Any], num_sides: int) -> tuple[str, ...]:
+    measured = stage["measured"]
+    accuracy = measured.get("accuracy")
+    judged = format_estimate(accuracy)
+    if accuracy is not None:
+        judged += f" of {accuracy['num']} {JUDGED.get(measured.get('kind', ''), 'items')}"
+    return (str(stage.get("stage", ABSENT)), judged, *[NONE] * (num_sides + 3))
+
+
+def _stage_row(
+    stage: Mapping[str, Any], sides: Sequence[str], *, num: int | None, is_first: bool, is_branch: bool
+) -> tuple[str, ...]:
     accuracy = stage.get("accuracy")
     judged = None if accuracy is None else accuracy.get("num")
     note = f" (n = {judged})" if judged is not None and judged != num else ""
@@ -138,11 +170,19 @@ def _stage_row(stage: Mapping[str, Any], *, num: int | None, is_first: bool) -> 
     mean_tokens = stage.get("mean_tokens")
     return (
         str(stage.get("stage", ABSENT)),
-        format_estimate(accuracy) + note,
+        format_estimate(accuracy) + (LABEL_FREE_NOTE if stage.get("label_free") else "") + note,
         NONE if layout is None else format_share(layout["value"], decimals=0),
         ABSENT if _is_missing(mean_tokens) else f"{mean_tokens:.1f}",
-        difference,
+        *(_side_cell(stage.get("side", {}).get(name)) for name in sides),
+        difference + (f"  from {stage['start']}" if is_branch else ""),
     )
+
+
+def _side_cell(side: Mapping[str, Any] | None) -> str:
+    if side is None:
+        return ABSENT
+    versus = side.get("versus_base")
+    return format_share(side["accuracy"]["value"]) + ("" if versus is None else f" ({format_difference(versus)})")
 
 
 def _points(value: float) -> str:
@@ -159,11 +199,18 @@ def _count_problems(num: int) -> str:
     return f"{num} problem{'' if num == 1 else 's'}"
 
 
-def _align(rows: Sequence[Sequence[str]]) -> str:
+def align(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as plain text of fixed width."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as a Markdown table; the first is the header, and no cell is read as markup."""
+    header, *rest = ([_escape_markdown(cell) for cell in row] for row in rows)
+    return "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---"] * len(header), *rest])
 
 
 def _escape_markdown(cell: str) -> str:

@@ -23,9 +23,13 @@ MAX_BACKOFF_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatReply:
-    """What the model behind the server said, and the tokens it took (0 where the server does not say)."""
+    """What the model behind the server said, and the tokens it took (0 where the server does not say).
+
+    finish  why it ended, in the server's word: stop, length, …; empty where it does not say
+    """
 
     text: str
+    finish: str = ""
     num_prompt_tokens: int = 0
     num_completion_tokens: int = 0
 
@@ -57,7 +61,11 @@ class ChatServer:
 
     def __call__(self, messages: Sequence[Mapping[str, str]]) -> ChatReply:
         """The reply at temperature 0. Raises NoReply."""
-        body = {"model": self.model, "messages": list(messages), "temperature": 0, "max_tokens": self.max_tokens}
+        return self.reply(messages, {"temperature": 0, "max_tokens": self.max_tokens})
+
+    def reply(self, messages: Sequence[Mapping[str, str]], sampling: Mapping[str, Any]) -> ChatReply:
+        """The reply with these fields of the request: temperature, max_tokens, seed, … Raises NoReply."""
+        body = {"model": self.model, "messages": list(messages), **sampling}
         headers = {"Content-Type": "application/json"}
         if self.key_variable:
             headers["Authorization"] = f"Bearer {os.environ.get(self.key_variable, '')}"
@@ -76,14 +84,15 @@ class ChatServer:
 def _read(body: bytes) -> ChatReply:
     try:
         answer = json.loads(body)
-        text = answer["choices"][0]["message"]["content"]
+        choice = answer["choices"][0]
+        text, finish = choice["message"]["content"], str(choice.get("finish_reason") or "")
         usage = answer.get("usage") or {}
         counts = [int(usage.get(key) or 0) for key in ("prompt_tokens", "completion_tokens")]
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
         raise NoReply(f"not a chat completion: {type(error).__name__}", is_final=False) from error
     if not isinstance(text, str):
         raise NoReply("a reply without text", is_final=False)
-    return ChatReply(text=text, num_prompt_tokens=counts[0], num_completion_tokens=counts[1])
+    return ChatReply(text=text, finish=finish, num_prompt_tokens=counts[0], num_completion_tokens=counts[1])
 
 
 def ask_until(

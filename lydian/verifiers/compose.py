@@ -8,19 +8,58 @@ In a recipe:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lydian.data.problems import Problem
 from lydian.data.trajectory import Finish
 from lydian.data.verdict import Outcome, Verdict
 from lydian.errors import RecipeError
-from lydian.verifiers.verifier import Example, Verifier, fingerprint, make_verifier, register, unreadable_gold
+from lydian.verifiers.verifier import (
+    LABEL_FREE,
+    Example,
+    Verifier,
+    fingerprint,
+    is_label_free,
+    make_verifier,
+    register,
+    unreadable_gold,
+    verify_all,
+)
 
 _GRAVITY = (Outcome.TRUNCATED, Outcome.UNPARSED, Outcome.WRONG)
 
 
-class AllOf:
+class _Composite:
+    """What all share: parts judge all items at once, each in its own way, and a verdict is made of their verdicts."""
+
+    name: str
+    fingerprint: str
+    parts: dict[str, Verifier]
+
+    def _set_parts(self, parts: Mapping[str, Mapping[str, Any]], **settings: Any) -> None:
+        self.parts = _make_parts(self.name, parts)
+        prints = [[name, part.fingerprint] for name, part in self.parts.items()]
+        mark = LABEL_FREE if any(is_label_free(part) for _, part in prints) else ""
+        self.fingerprint = mark + fingerprint(self.name, {"parts": prints, **settings})
+
+    def check(self, problem: Problem) -> None:
+        for part in self.parts.values():
+            part.check(problem)
+
+    def verify(self, problem: Problem, text: str, finish: Finish) -> Verdict:
+        return self.verify_many([(problem, text, finish)])[0]
+
+    def verify_many(self, items: Sequence[tuple[Problem, str, Finish]]) -> list[Verdict]:
+        """A verdict an item, in order."""
+        judged = {name: verify_all(part, items) for name, part in self.parts.items()}
+        return [self._join({name: verdicts[i] for name, verdicts in judged.items()}) for i in range(len(items))]
+
+    def _join(self, verdicts: Mapping[str, Verdict]) -> Verdict:
+        raise NotImplementedError
+
+
+class AllOf(_Composite):
     """Every part must be right: the score is the product of the parts' scores.
 
     parts  name → table with a verifier's `name` and its settings
@@ -33,21 +72,14 @@ class AllOf:
     name = "all_of"
 
     def __init__(self, *, parts: Mapping[str, Mapping[str, Any]]) -> None:
-        self.parts = _make_parts(self.name, parts)
-        self.num_threads = _num_threads(self.parts)
-        self.fingerprint = fingerprint(self.name, {"parts": _fingerprints(self.parts)})
+        self._set_parts(parts)
 
-    def check(self, problem: Problem) -> None:
-        for part in self.parts.values():
-            part.check(problem)
-
-    def verify(self, problem: Problem, text: str, finish: Finish) -> Verdict:
-        verdicts = {name: part.verify(problem, text, finish) for name, part in self.parts.items()}
+    def _join(self, verdicts: Mapping[str, Verdict]) -> Verdict:
         score = math.prod(verdict.score or 0.0 for verdict in verdicts.values())
         return _combine(self, verdicts, score, _joint_outcome(verdicts))
 
 
-class Weighted:
+class Weighted(_Composite):
     """The weighted sum of the parts' scores, score = Σ weightᵢ · scoreᵢ.
 
     parts       name → table with a verifier's `name` and its settings
@@ -67,7 +99,7 @@ class Weighted:
         weights: Mapping[str, float],
         decided_by: str | None = None,
     ) -> None:
-        self.parts = _make_parts(self.name, parts)
+        self._set_parts(parts, weights=dict(weights), decided_by=decided_by)
         if set(weights) != set(self.parts) or not all(math.isfinite(weight) for weight in weights.values()):
             raise RecipeError(
                 where="weighted.weights",
@@ -84,16 +116,8 @@ class Weighted:
             )
         self.weights = dict(weights)
         self.decided_by = decided_by
-        self.num_threads = _num_threads(self.parts)
-        settings = {"parts": _fingerprints(self.parts), "weights": self.weights, "decided_by": decided_by}
-        self.fingerprint = fingerprint(self.name, settings)
 
-    def check(self, problem: Problem) -> None:
-        for part in self.parts.values():
-            part.check(problem)
-
-    def verify(self, problem: Problem, text: str, finish: Finish) -> Verdict:
-        verdicts = {name: part.verify(problem, text, finish) for name, part in self.parts.items()}
+    def _join(self, verdicts: Mapping[str, Verdict]) -> Verdict:
         score = sum(self.weights[name] * (verdict.score or 0.0) for name, verdict in verdicts.items())
         deciding = {self.decided_by: verdicts[self.decided_by]} if self.decided_by else verdicts
         needed = {name: v for name, v in verdicts.items() if self.weights[name] != 0 or name in deciding}
@@ -101,7 +125,7 @@ class Weighted:
         return _combine(self, verdicts, score, Outcome.FAILED if is_failed else _joint_outcome(deciding))
 
 
-class Threshold:
+class Threshold(_Composite):
     """CORRECT, with score 1, exactly where a part's score is at least so much; else the score is 0.
 
     parts     name → table with a verifier's `name` and its settings; one part
@@ -114,7 +138,7 @@ class Threshold:
     name = "threshold"
 
     def __init__(self, *, parts: Mapping[str, Mapping[str, Any]], at_least: float) -> None:
-        self.parts = _make_parts(self.name, parts)
+        self._set_parts(parts, at_least=at_least)
         if len(self.parts) != 1 or not math.isfinite(at_least):
             raise RecipeError(
                 where="threshold",
@@ -123,22 +147,15 @@ class Threshold:
                 fix="Join several parts by `weighted` or `all_of` first.",
             )
         self.at_least = at_least
-        self.num_threads = _num_threads(self.parts)
-        self.fingerprint = fingerprint(self.name, {"parts": _fingerprints(self.parts), "at_least": at_least})
 
-    def check(self, problem: Problem) -> None:
-        for part in self.parts.values():
-            part.check(problem)
-
-    def verify(self, problem: Problem, text: str, finish: Finish) -> Verdict:
-        ((name, part),) = self.parts.items()
-        verdict = part.verify(problem, text, finish)
+    def _join(self, verdicts: Mapping[str, Verdict]) -> Verdict:
+        ((name, verdict),) = verdicts.items()
         is_reached = verdict.score is not None and verdict.score >= self.at_least
         below = Outcome.WRONG if verdict.is_correct else verdict.outcome
         return _combine(self, {name: verdict}, float(is_reached), Outcome.CORRECT if is_reached else below)
 
 
-class ByField:
+class ByField(_Composite):
     """The verifier that a field of the problem's metadata names: mixed problems in one run.
 
     field    the metadata's key
@@ -152,32 +169,34 @@ class ByField:
     name = "by_field"
 
     def __init__(self, *, field: str, choices: Mapping[str, Mapping[str, Any]], default: str | None = None) -> None:
-        self.choices = _make_parts(self.name, choices)
-        if default is not None and default not in self.choices:
+        self._set_parts(choices, field=field, default=default)
+        if default is not None and default not in self.parts:
             raise RecipeError(
                 where="by_field.default",
                 given=repr(default),
-                expected=f"one of {', '.join(self.choices)}",
+                expected=f"one of {', '.join(self.parts)}",
                 fix="Name one of the choices, or leave it out.",
             )
         self.field = field
         self.default = default
-        self.num_threads = _num_threads(self.choices)
-        settings = {"field": field, "choices": _fingerprints(self.choices), "default": default}
-        self.fingerprint = fingerprint(self.name, settings)
 
     def check(self, problem: Problem) -> None:
-        self.choices[self._chosen(problem)].check(problem)
+        self.parts[self._chosen(problem)].check(problem)
 
-    def verify(self, problem: Problem, text: str, finish: Finish) -> Verdict:
-        chosen = self._chosen(problem)
-        verdict = self.choices[chosen].verify(problem, text, finish)
-        return _combine(self, {chosen: verdict}, verdict.score or 0.0, verdict.outcome)
+    def verify_many(self, items: Sequence[tuple[Problem, str, Finish]]) -> list[Verdict]:
+        """A verdict an item, in order, each by the part that its problem chooses."""
+        chosen = [self._chosen(problem) for problem, _, _ in items]
+        verdicts: dict[int, Verdict] = {}
+        for name, part in self.parts.items():
+            places = [i for i, choice in enumerate(chosen) if choice == name]
+            for i, verdict in zip(places, verify_all(part, [items[i] for i in places]), strict=True):
+                verdicts[i] = _combine(self, {name: verdict}, verdict.score or 0.0, verdict.outcome)
+        return [verdicts[i] for i in range(len(items))]
 
     def _chosen(self, problem: Problem) -> str:
         value = str(problem.metadata.get(self.field, self.default))
-        if value not in self.choices:
-            known = ", ".join(self.choices)
+        if value not in self.parts:
+            known = ", ".join(self.parts)
             raise unreadable_gold(
                 problem, self, expected=f"metadata {self.field!r} to be one of {known}, not {value:.60}"
             )
@@ -193,15 +212,16 @@ def _make_parts(composite: str, parts: Mapping[str, Mapping[str, Any]]) -> dict[
                 expected="a part's name without dots, and for it a table with the `name` of a verifier",
                 fix='Write, for example, content = {name = "numeric"}.',
             )
-    return {name: make_verifier(**table) for name, table in parts.items()}
-
-
-def _fingerprints(parts: Mapping[str, Verifier]) -> list[list[str]]:
-    return [[name, part.fingerprint] for name, part in parts.items()]
-
-
-def _num_threads(parts: Mapping[str, Verifier]) -> int:
-    return max(getattr(part, "num_threads", 1) for part in parts.values())
+    made = {name: make_verifier(**table) for name, table in parts.items()}
+    for name, part in made.items():
+        if getattr(part, "needs_tokens", False):
+            raise RecipeError(
+                where=f"{composite}.parts.{name}",
+                given=f"{part.name}, which reads the tokens of a completion",
+                expected="a verifier that reads texts",
+                fix=f"Use {part.name} alone.",
+            )
+    return made
 
 
 def _joint_outcome(verdicts: Mapping[Any, Verdict]) -> Outcome:

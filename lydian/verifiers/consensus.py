@@ -1,9 +1,8 @@
 """Rewards without gold answers: the majority of a group as the label, or the model's confidence in its own answer.
 
-A `Verifier` sees one completion; these see all completions of a problem, so they are no verifiers but `GroupScorer`s,
-and `score_groups` does with them what scoring does with a verifier. Their verdicts say how much a model agrees with
-itself, which may rise while it gets worse: their fingerprints begin with `label_free/` and `parts` has `label_free`, so
-that no report takes such a score for accuracy.
+They judge all completions of a problem together (`score_group`), and so are verifiers that `verify_all` gives all items
+at once. Their verdicts say how much a model agrees with itself, which may rise while it gets worse: their fingerprints
+begin with `label_free/` and `parts` has `label_free`, so that no report takes such a score for accuracy.
 """
 
 from __future__ import annotations
@@ -17,21 +16,9 @@ from lydian.data.problems import Problem
 from lydian.data.trajectory import Finish, Trajectory
 from lydian.data.verdict import Group, Outcome, Scored, Verdict
 from lydian.errors import RecipeError, VerifierError
-from lydian.verifiers.verifier import Verifier, fingerprint, make_verifier
-
-LABEL_FREE = "label_free/"
-"""What the fingerprints of scorers without gold answers begin with."""
+from lydian.verifiers.verifier import LABEL_FREE, Example, Verifier, fingerprint, make_verifier, register
 
 _Decode = Callable[[Sequence[int]], str]
-
-
-def is_label_free(verifier: str) -> bool:
-    """Whether a verdict's fingerprint is of a scorer that saw no gold answer.
-
-    >>> is_label_free("label_free/consensus:12ab"), is_label_free("numeric:12ab")
-    (True, False)
-    """
-    return verifier.startswith(LABEL_FREE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,24 +46,60 @@ class Sample:
 
 
 @runtime_checkable
-class GroupScorer(Protocol):
-    """Scores all completions of one problem together; deterministic, and never raises on what a model wrote."""
+class TokenScorer(Protocol):
+    """A verifier that reads the tokens of completions and their logprobs, where `score_groups` can give them."""
 
     name: str
     fingerprint: str
+    needs_tokens: bool
 
     def score_group(self, problem: Problem, samples: Sequence[Sample]) -> list[Verdict]:
         """One verdict a sample, in order."""
         ...
 
 
-class Consensus:
-    """A completion is CORRECT if its answer is the one that most of the group gave.
+class _LabelFree:
+    """What both have in common: a problem needs no gold answer, and completions are judged with their group."""
+
+    name: str
+    fingerprint: str
+
+    def __init__(self, inner: Mapping[str, Any], probe: str, **settings: float) -> None:
+        if "name" not in inner:
+            raise _bad(f"{self.name}.inner", dict(inner), 'a table such as {name = "numeric"}')
+        self._inner = make_verifier(**inner)
+        self.probe = probe
+        described = {"inner": self._inner.fingerprint, "probe": probe, **settings}
+        self.fingerprint = LABEL_FREE + fingerprint(self.name, described)
+
+    def check(self, problem: Problem) -> None:
+        self._inner.check(replace(problem, answer=self.probe))
+
+    def score_group(self, problem: Problem, samples: Sequence[Sample]) -> list[Verdict]:
+        raise NotImplementedError
+
+    def verify(self, problem: Problem, text: str, finish: Finish) -> Verdict:
+        return self.verify_many([(problem, text, finish)])[0]
+
+    def verify_many(self, items: Sequence[tuple[Problem, str, Finish]]) -> list[Verdict]:
+        """A verdict an item; the items of one problem are a group. Their tokens are not known here."""
+        groups: dict[str, list[int]] = {}
+        for index, (problem, _, _) in enumerate(items):
+            groups.setdefault(problem.id, []).append(index)
+        verdicts: dict[int, Verdict] = {}
+        for indices in groups.values():
+            samples = [Sample(text=items[i][1], finish=items[i][2]) for i in indices]
+            verdicts |= zip(indices, self.score_group(items[indices[0]][0], samples), strict=True)
+        return [verdicts[i] for i in range(len(items))]
+
+
+class Consensus(_LabelFree):
+    """Label-free: a completion is CORRECT if its answer is the one that most of the group gave.
 
     Answers are read by an inner verifier and are the same where it judges one right with the other as gold, so that
     0.5 and 1/2 are two votes for one answer. Completions without an answer do not vote, and keep the inner
-    outcome. If two answers share the lead, or the leader has less than `min_share` of all completions, there is no
-    label and every answer is FAILED: without a score, never trained on.
+    outcome. If two answers share the lead, or the leader has one vote or less than `min_share` of all completions,
+    there is no label and every answer is FAILED: without a score, never trained on. So is a completion judged alone.
 
     inner      table with the inner verifier's `name` and its settings
     probe      a gold answer that the inner verifier can read; answers are read off its verdicts on it
@@ -97,11 +120,8 @@ class Consensus:
     def __init__(self, *, inner: Mapping[str, Any], probe: str = "0", min_share: float = 0.0) -> None:
         if not 0 <= min_share <= 1:
             raise _bad("consensus.min_share", min_share, "a share from 0 to 1")
-        self._inner = _inner_of(self.name, inner)
-        self.probe = probe
+        super().__init__(inner, probe, min_share=min_share)
         self.min_share = min_share
-        settings = {"inner": self._inner.fingerprint, "probe": probe, "min_share": min_share}
-        self.fingerprint = LABEL_FREE + fingerprint(self.name, settings)
 
     def score_group(self, problem: Problem, samples: Sequence[Sample]) -> list[Verdict]:
         read = [_read(self._inner, problem, self.probe, sample) for sample in samples]
@@ -111,7 +131,7 @@ class Consensus:
         most = max(votes, default=0)
         leaders = {each for each, count in zip(classes, votes, strict=True) if count == most}
         share = most / len(samples) if samples else 0.0
-        has_label = most > 0 and len(leaders) == 1 and share >= self.min_share
+        has_label = most > 1 and len(leaders) == 1 and share >= self.min_share
         return [
             self._verdict(verdict, each in leaders if has_label else None, count, share)
             for verdict, each, count in zip(read, classes, votes, strict=True)
@@ -140,7 +160,8 @@ class Consensus:
     def _verdict(self, read: Verdict, is_majority: bool | None, votes: int, share: float) -> Verdict:
         outcome, reason = read.outcome, read.reason
         if read.extracted is not None:
-            reason = f"{votes} votes, the leader has {share:.0%} of the group"
+            lead = "the leader has" if is_majority is not None else "no majority: the leader has"
+            reason = f"{votes} vote{'' if votes == 1 else 's'}, {lead} {share:.0%} of the group"
             named = {True: Outcome.CORRECT, False: Outcome.WRONG, None: Outcome.FAILED}
             outcome = named[is_majority]
         return Verdict(
@@ -153,11 +174,12 @@ class Consensus:
         )
 
 
-class SelfConfidence:
-    """The model's own confidence in its answer: score = exp(mean logprob of the tokens that spell it).
+class SelfConfidence(_LabelFree):
+    """Label-free: the model's own confidence in its answer, exp(mean logprob of the tokens that spell it).
 
     The span is where the answer that the inner verifier read stands last in the completion, blanks and thousands commas
-    aside; a token that only touches it counts. Where it cannot be found the outcome is FAILED.
+    aside; a token that only touches it counts. Where it cannot be found the outcome is FAILED, and so it is wherever
+    only texts are judged: stored completions, parts of other verifiers.
 
     inner       table with the inner verifier's `name` and its settings
     probe       a gold answer that the inner verifier can read; answers are read off its verdicts on it
@@ -169,15 +191,13 @@ class SelfConfidence:
     """
 
     name = "self_confidence"
+    needs_tokens = True
 
     def __init__(self, *, inner: Mapping[str, Any], probe: str = "0", min_score: float = 0.5) -> None:
         if not 0 <= min_score <= 1:
             raise _bad("self_confidence.min_score", min_score, "a number from 0 to 1")
-        self._inner = _inner_of(self.name, inner)
-        self.probe = probe
+        super().__init__(inner, probe, min_score=min_score)
         self.min_score = min_score
-        settings = {"inner": self._inner.fingerprint, "probe": probe, "min_score": min_score}
-        self.fingerprint = LABEL_FREE + fingerprint(self.name, settings)
 
     def score_group(self, problem: Problem, samples: Sequence[Sample]) -> list[Verdict]:
         return [self._score(problem, sample) for sample in samples]
@@ -189,7 +209,7 @@ class SelfConfidence:
             return replace(read, parts=parts, verifier=self.fingerprint)
         logprobs = span_logprobs(sample, read.extracted)
         if not logprobs:
-            reason = "the tokens of the answer were not found"
+            reason = "the tokens of the answer were not found" if sample.ends else "no logprobs of tokens at hand"
             return replace(
                 read, score=None, outcome=Outcome.FAILED, parts=parts, reason=reason, verifier=self.fingerprint
             )
@@ -219,7 +239,7 @@ def span_logprobs(sample: Sample, answer: str) -> tuple[float, ...]:
     if found < 0:
         return ()
     start, stop = places[found], places[found + len(wanted) - 1] + 1
-    begins = (0, *sample.ends[:-1])
+    begins = (0, *sample.ends)[: len(sample.ends)]
     return tuple(
         logprob
         for begin, end, logprob in zip(begins, sample.ends, sample.logprobs, strict=True)
@@ -236,9 +256,9 @@ def sample_of(trajectory: Trajectory, decode: _Decode) -> Sample:
 
 
 def score_groups(
-    problems: Sequence[Problem], trajectories: Sequence[Sequence[Trajectory]], decode: _Decode, scorer: GroupScorer
+    problems: Sequence[Problem], trajectories: Sequence[Sequence[Trajectory]], decode: _Decode, scorer: TokenScorer
 ) -> list[Group]:
-    """Scores each problem's trajectories together; one group a problem, as scoring with a verifier makes them.
+    """Scores each problem's trajectories with their tokens; one group a problem, as scoring by texts makes them.
 
     Raises VerifierError if a scorer does not return one verdict a sample.
     """
@@ -264,11 +284,34 @@ def _read(inner: Verifier, problem: Problem, probe: str, sample: Sample) -> Verd
     return verdict if is_answer else replace(verdict, extracted=None)
 
 
-def _inner_of(scorer: str, table: Mapping[str, Any]) -> Verifier:
-    if "name" not in table:
-        raise _bad(f"{scorer}.inner", dict(table), 'a table such as {name = "numeric"}')
-    return make_verifier(**table)
-
-
 def _bad(where: str, given: object, expected: str) -> RecipeError:
     return RecipeError(where=where, given=repr(given), expected=expected, fix="Correct the setting.")
+
+
+_NUMERIC = {"inner": {"name": "numeric"}}
+
+register(
+    "consensus",
+    Consensus,
+    examples=(
+        Example(
+            gold=None,
+            text="It is 0.5",
+            others=("1/2", "2"),
+            settings=_NUMERIC,
+            outcome=Outcome.CORRECT,
+            extracted="0.5",
+        ),
+        Example(gold="2", text="2", others=("3", "3"), settings=_NUMERIC, outcome=Outcome.WRONG, extracted="2"),
+        Example(gold="2", text="2", settings=_NUMERIC, outcome=Outcome.FAILED, extracted="2"),
+        Example(gold=None, text="none", others=("2", "2"), settings=_NUMERIC, outcome=Outcome.UNPARSED),
+    ),
+)
+register(
+    "self_confidence",
+    SelfConfidence,
+    examples=(
+        Example(gold=None, text="none", settings=_NUMERIC, outcome=Outcome.UNPARSED),
+        Example(gold=None, text="2", settings=_NUMERIC, outcome=Outcome.FAILED, extracted="2"),
+    ),
+)

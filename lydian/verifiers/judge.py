@@ -20,8 +20,7 @@ from lydian.data.trajectory import Finish
 from lydian.data.verdict import Outcome, Verdict
 from lydian.errors import RecipeError
 from lydian.verifiers.chat_server import ChatReply, ChatServer, NoReply, ask_until
-from lydian.verifiers.reading import NoAnswer
-from lydian.verifiers.text import reply_of
+from lydian.verifiers.reading import NoAnswer, after_reasoning
 from lydian.verifiers.verifier import Example, Verifier, fingerprint, gold_of, judged, not_found, register
 
 MAX_CHARACTERS = 50_000
@@ -240,7 +239,7 @@ def last_line(text: str, line: re.Pattern[str]) -> str:
     '7'
     """
     try:
-        answer = reply_of(text).strip()
+        answer = after_reasoning(text).strip()
     except NoAnswer as error:
         raise NoReply(f"its {error}", is_final=False) from error
     found = line.findall(answer)
@@ -253,7 +252,7 @@ def last_line(text: str, line: re.Pattern[str]) -> str:
 
 
 def _judgeable(text: str) -> str:
-    reply = reply_of(text).strip()
+    reply = after_reasoning(text).strip()
     if not reply:
         raise NoAnswer("an empty reply")
     if len(reply) > MAX_CHARACTERS:

@@ -24,7 +24,7 @@ from lydian.verifiers.numbers import Number, find_numbers
 from lydian.verifiers.phrases import ANSWER, CONTROL_TOKEN, REASONING_ENDS, REASONING_STARTS
 
 MAX_CHARACTERS = 32_000
-"""Only this many characters at the end of a completion are searched."""
+"""Only this many characters at the end of a completion are searched, and as many at its start for reasoning."""
 
 # The time that reading takes must stay linear in the text, whatever a model repeats.
 _MAX_MARKS = 32
@@ -75,15 +75,25 @@ def answer_part(text: str) -> str:
     >>> answer_part("<think>maybe 3</think> It is 4.\\nQuestion: what is 1 + 1?")
     ' It is 4.\\n'
     """
-    tail = text[-MAX_CHARACTERS:]
-    end = max((match.end() for match in REASONING_ENDS.finditer(tail)), default=None)
-    if REASONING_STARTS.search(tail, end or 0) or (end is None and REASONING_STARTS.search(text[:MAX_CHARACTERS])):
-        raise NoAnswer("the reasoning does not end")
-    part = clean(CONTROL_TOKEN.sub(" ", tail[end or 0 :]))
+    if len(text) > 2 * MAX_CHARACTERS:
+        text = f"{text[:MAX_CHARACTERS]}\x00{text[-MAX_CHARACTERS:]}"  # nothing forms a tag across a control character
+    part = clean(CONTROL_TOKEN.sub(" ", after_reasoning(text)[-MAX_CHARACTERS:]))
     for question in _NEXT_QUESTION.finditer(part):
         if part[: question.start()].strip():
             return part[: question.start()]
     return part
+
+
+def after_reasoning(text: str) -> str:
+    """What a completion says after its reasoning, as written (rule 2). Raises NoAnswer if the reasoning does not end.
+
+    >>> after_reasoning("<think>Hm.</think> Hello!")
+    ' Hello!'
+    """
+    end = max((match.end() for match in REASONING_ENDS.finditer(text)), default=0)
+    if REASONING_STARTS.search(text, end):
+        raise NoAnswer("the reasoning does not end")
+    return text[end:]
 
 
 def clean(text: str) -> str:

@@ -9,9 +9,8 @@ from lydian.data.problems import Problem
 from lydian.data.trajectory import Finish
 from lydian.data.verdict import Outcome, Verdict
 from lydian.errors import RecipeError
-from lydian.verifiers.constraint_prose import plain, sentences, words
-from lydian.verifiers.reading import NoAnswer
-from lydian.verifiers.text import reply_of
+from lydian.verifiers.constraints.prose import plain, sentences, words
+from lydian.verifiers.reading import NoAnswer, after_reasoning
 from lydian.verifiers.verifier import Example, fingerprint, not_found, register, unreadable_gold
 
 MAX_CHARACTERS = 20_000
@@ -94,7 +93,7 @@ class Refusal:
     def verify(self, problem: Problem, text: str, finish: Finish) -> Verdict:
         wanted = self._wanted(problem)
         try:
-            reply = plain(reply_of(text)[:MAX_CHARACTERS])
+            reply = plain(after_reasoning(text)[:MAX_CHARACTERS])
             if not words(reply):
                 raise NoAnswer("no words")
         except NoAnswer as error:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from lydian.data.problems import Problem
 from lydian.data.trajectory import Finish
 from lydian.errors import VerifierError
-from lydian.verifiers.verifier import Verifier, verify_all
+from lydian.verifiers.verifier import Verifier, is_label_free, verify_all
 
 NEARLY_NONE = 0.1
 """Share of accidental matches that is borne: a question may hold its answer as its last number."""
@@ -58,12 +58,12 @@ class Finding:
 def self_test(verifier: Verifier, problems: Sequence[Problem], *, num_problems: int = 32) -> list[Finding]:
     """Asks a verifier the questions above on a seeded sample of the problems.
 
-    Questions about gold answers are left out where problems have none. An answer may stand in the problem's metadata as
-    `canonical_solution` (code).
+    Questions about gold answers are left out where problems have none, or the verifier reads none. An answer may
+    stand in the problem's metadata as `canonical_solution` (code).
     """
     sample = random.Random(0).sample(list(problems), min(num_problems, len(problems)))
     findings = []
-    with_gold = [problem for problem in sample if _gold(problem)]
+    with_gold = [problem for problem in sample if _gold(problem) and not is_label_free(verifier.fingerprint)]
     if with_gold:
         phrase, own = _best_phrasing(verifier, with_gold)
         findings.append(own)

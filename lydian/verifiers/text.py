@@ -11,7 +11,7 @@ from lydian.data.problems import Problem
 from lydian.data.trajectory import Finish
 from lydian.data.verdict import Outcome, Verdict
 from lydian.errors import MissingExtraError, RecipeError
-from lydian.verifiers.reading import NoAnswer, answer_part, marked_answer
+from lydian.verifiers.reading import NoAnswer, after_reasoning, answer_part, marked_answer
 from lydian.verifiers.verifier import (
     Example,
     fingerprint,
@@ -25,21 +25,8 @@ from lydian.verifiers.verifier import (
 MAX_CHARACTERS = 100_000
 """Only this many characters at the end of a reply are searched."""
 
-_THINK_START, _THINK_END = "<think>", "</think>"
 _EDGES = " \t\n.,;:!?\"'“”‘’`*_。"
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b", re.IGNORECASE)
-
-
-def reply_of(text: str) -> str:
-    """What a completion says after its reasoning, as written. Raises NoAnswer if the reasoning does not end.
-
-    >>> reply_of("<think>Hm.</think> Hello!")
-    ' Hello!'
-    """
-    _, closed, after = text.rpartition(_THINK_END)
-    if not closed and _THINK_START in text:
-        raise NoAnswer("the reasoning does not end")
-    return after
 
 
 def normalised(text: str, *, ignore_case: bool, ignore_punctuation: bool, ignore_articles: bool) -> str:
@@ -150,7 +137,7 @@ class Exact(_Text):
     def verify(self, problem: Problem, text: str, finish: Finish) -> Verdict:
         golds = self._golds(problem)
         try:
-            part = reply_of(text)[-MAX_CHARACTERS:] if self.whole_reply else answer_part(text)
+            part = after_reasoning(text)[-MAX_CHARACTERS:] if self.whole_reply else answer_part(text)
             marked = None if self.whole_reply else marked_answer(part)
             answer = self._norm(marked.text if marked else part)
             if not answer:
@@ -205,7 +192,7 @@ class Contains(_Text):
     def verify(self, problem: Problem, text: str, finish: Finish) -> Verdict:
         golds = self._golds(problem)
         try:
-            reply = self._norm(reply_of(text)[-MAX_CHARACTERS:])
+            reply = self._norm(after_reasoning(text)[-MAX_CHARACTERS:])
             if not reply:
                 raise NoAnswer("an empty reply")
             found = next((gold for gold in golds if self._pattern(gold).search(reply)), None)
@@ -262,7 +249,7 @@ class Regex:
     def verify(self, problem: Problem, text: str, finish: Finish) -> Verdict:
         pattern = self._compiled(problem)
         try:
-            reply = reply_of(text)[-MAX_CHARACTERS:].strip()
+            reply = after_reasoning(text)[-MAX_CHARACTERS:].strip()
             if not reply:
                 raise NoAnswer("an empty reply")
             match = (pattern.search if self.where == "search" else pattern.fullmatch)(reply, timeout=self.cpu_seconds)

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -48,6 +48,9 @@ class Verifier(Protocol):
 class Example:
     """A completion and the verdict it must get. Each verifier brings its own; the contract test runs them.
 
+    others    further completions of the same problem, for a verifier that judges them together
+    metadata  of the problem, for a verifier that reads more than the gold answer
+
     Example: `Example(gold="5", text="The answer is 5.", outcome=Outcome.CORRECT, extracted="5")`
     """
 
@@ -57,11 +60,13 @@ class Example:
     extracted: str | None = None
     finish: Finish = Finish.STOP
     question: str = ""
+    others: tuple[str, ...] = ()
+    metadata: Mapping[str, object] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def problem(self) -> Problem:
-        return bare_problem(self.gold, question=self.question)
+        return replace(bare_problem(self.gold, question=self.question), metadata=self.metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +76,19 @@ class Registered:
     name: str
     make: Callable[..., Verifier]
     examples: tuple[Example, ...]
+
+
+LABEL_FREE = "label_free/"
+"""What the fingerprints of verifiers that read no gold answer, but the model's agreement with itself, begin with."""
+
+
+def is_label_free(verifier: str) -> bool:
+    """Whether a fingerprint is of a verifier that reads no gold answer: its score is no accuracy.
+
+    >>> is_label_free("label_free/consensus:12ab"), is_label_free("numeric:12ab")
+    (True, False)
+    """
+    return verifier.startswith(LABEL_FREE)
 
 
 VERIFIERS: dict[str, Registered] = {}
@@ -119,11 +137,12 @@ def make_verifier(name: str, **settings: Any) -> Verifier:
 def fingerprint(name: str, settings: Mapping[str, Any], packages: Sequence[str] = ()) -> str:
     """`name:hash` over the name, the settings, the rules written in this package and the packages' versions.
 
-    The rules are the text of this package's files, so an edit that could change a verdict changes every fingerprint.
+    The rules are the text of this package's files, those in folders too, so an edit that could change a verdict changes
+    every fingerprint.
     Raises MissingExtraError if a package is not installed.
     """
     versions = {package: _version(package, needed_by=name) for package in packages}
-    described = json.dumps([name, settings, _rules_digest(), versions], sort_keys=True)
+    described = json.dumps([name, settings, rules_digest(Path(__file__).parent), versions], sort_keys=True)
     return f"{name}:{hashlib.sha256(described.encode()).hexdigest()[:16]}"
 
 
@@ -140,10 +159,12 @@ def _version(package: str, *, needed_by: str) -> str:
 
 
 @cache
-def _rules_digest() -> str:
+def rules_digest(folder: Path) -> str:
+    """SHA-256 over names and contents of the Python files in a folder and in the folders in it."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
+    for path in sorted(folder.rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
     return digest.hexdigest()
 
 
@@ -189,9 +210,16 @@ def verify_all(
 ) -> list[Verdict]:
     """One verdict an item, in order; `progress(done, total)` is called from this thread after each.
 
-    A verifier with `num_threads` above 1 gets that many calls at once; the others a plain loop.
+    A verifier with a method `verify_many(items) -> verdicts` gets all items at once: a model judges them in batches, a
+    vote compares the samples of a problem. One with `num_threads` above 1 gets that many calls at once; the others a
+    plain loop.
     """
     report = progress or (lambda done, total: None)
+    verify_many: Callable[..., list[Verdict]] | None = getattr(verifier, "verify_many", None)
+    if verify_many is not None:
+        verdicts = verify_many(items)
+        report(len(items), len(items))
+        return verdicts
     num_threads = min(getattr(verifier, "num_threads", 1), len(items))
     if num_threads <= 1:
         verdicts = []

@@ -1,13 +1,18 @@
-"""Processes that compare answers and can be killed: the only safe way to run sympy on what a model wrote.
+"""Processes that judge answers and can be killed: the only safe way to run sympy and its like on what a model wrote.
 
-A worker reads one JSON line a question on its standard input and writes one JSON line a verdict. A question that takes
+A worker reads one JSON line a question on its standard input and writes one JSON line an answer. A question that takes
 more than its limit of processor time ends the process (the operating system sees to it, whatever the code is stuck in),
 and the next question gets a new one. Processor time, not time on the wall: a busy machine must not change a verdict.
+
+The limit begins when a worker takes the question. Time spent waiting for a free worker is not in it, for the same
+reason; it is bounded, since each of the n questions ahead holds one of the w workers for at most WALL_PER_CPU times its
+limit on the wall: ⌈n / w⌉ · WALL_PER_CPU · limit. Starting a worker anew (START_SECONDS at most) is not in it either.
 """
 
 from __future__ import annotations
 
 import atexit
+import importlib
 import json
 import os
 import queue
@@ -15,11 +20,12 @@ import subprocess
 import sys
 import threading
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from lydian.errors import VerifierError
-from lydian.verifiers.policy import Policy
+from lydian.verifiers.math.policy import Policy
 
 START_SECONDS = 120.0
 """Limit on starting a worker, imports included."""
@@ -28,6 +34,10 @@ WALL_PER_CPU = 10.0
 """A worker that sleeps or starves is killed after this multiple of its limit on the wall clock."""
 
 MEMORY_BYTES = 4 * 2**30
+
+
+MATH = "lydian.verifiers.math.equality:prepare"
+"""What a worker does, as module:function. The function prepares the process and returns what answers a question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +49,15 @@ class Comparison:
 
 
 class WorkerPool:
-    """At most `num_workers` processes, started when needed; `compare` may be called from any thread.
+    """At most `num_workers` processes, started when needed; `ask` and `compare` may be called from any thread.
+
+    duty  what the workers do, such as MATH
 
     Raises VerifierError if a worker cannot be started at all.
     """
 
-    def __init__(self, num_workers: int) -> None:
+    def __init__(self, num_workers: int, duty: str = MATH) -> None:
+        self._duty = duty
         self._free: queue.LifoQueue[_Worker | None] = queue.LifoQueue()  # the last used first: others need not start
         for _ in range(num_workers):
             self._free.put(None)
@@ -63,23 +76,27 @@ class WorkerPool:
         question = {
             "gold": gold,
             "prediction": prediction,
-            "cpu_seconds": cpu_seconds,
             "policy": (policy or Policy()).settings(),
             "is_percent_asked": is_percent_asked,
         }
+        answer = self.ask(question, cpu_seconds)
+        if "fault" in answer:
+            return Comparison(is_equal=None, reason=answer["fault"])
+        return Comparison(is_equal=answer["is_equal"], reason=answer["reason"])
+
+    def ask(self, question: Mapping[str, Any], cpu_seconds: float) -> dict[str, Any]:
+        """A worker's answer to a question that JSON can hold; {"fault": why} if it had none within its limits."""
         worker, answer = self._free.get(), None
         try:
-            worker = worker or _Worker()
+            worker = worker or _Worker(self._duty)
             self._alive.add(worker)
-            answer = worker.ask(question, cpu_seconds)
+            answer = worker.ask({**question, "cpu_seconds": cpu_seconds}, cpu_seconds)
         finally:
             if worker is not None and answer is None:  # it died over the question, or may still owe an answer
                 worker.kill()
                 self._alive.discard(worker)
             self._free.put(None if answer is None else worker)
-        if answer is None:
-            return Comparison(is_equal=None, reason=f"no verdict within {cpu_seconds:g} s of processor time")
-        return Comparison(is_equal=answer["is_equal"], reason=answer["reason"])
+        return {"fault": f"no verdict within {cpu_seconds:g} s of processor time"} if answer is None else answer
 
     def close(self) -> None:
         """Ends all workers."""
@@ -88,10 +105,10 @@ class WorkerPool:
 
 
 class _Worker:
-    def __init__(self) -> None:
+    def __init__(self, duty: str) -> None:
         path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", "from lydian.verifiers.worker import serve; serve()"],
+            [sys.executable, "-P", "-c", f"from lydian.verifiers.worker import serve; serve({duty!r})"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -104,7 +121,7 @@ class _Worker:
             raise VerifierError(
                 where="starting a worker that compares answers",
                 given=ready["failure"] if ready else f"no process within {START_SECONDS:g} s",
-                expected="a Python process that can import math-verify and sympy",
+                expected=f"a Python process that can import what {duty} needs",
                 fix="Run `lydian doctor`; install the missing package.",
             )
 
@@ -137,7 +154,7 @@ class _Worker:
         return json.loads(line) if line.endswith(b"\n") else None
 
 
-_pool: WorkerPool | None = None
+_pools: dict[str, WorkerPool] = {}
 _pool_lock = threading.Lock()
 
 
@@ -146,26 +163,26 @@ def num_workers() -> int:
     return min(8, os.cpu_count() or 1)
 
 
-def shared_pool() -> WorkerPool:
-    """The pool of this process; a forked child gets its own."""
-    global _pool
+def shared_pool(duty: str = MATH) -> WorkerPool:
+    """The pool of this process for a duty; a forked child gets its own."""
     with _pool_lock:
-        if _pool is None:
-            _pool = WorkerPool(num_workers())
-            atexit.register(_pool.close)
-        return _pool
+        if duty not in _pools:
+            _pools[duty] = WorkerPool(num_workers(), duty)
+            atexit.register(_pools[duty].close)
+        return _pools[duty]
 
 
-def _forget_pool() -> None:
-    global _pool, _pool_lock
-    _pool, _pool_lock = None, threading.Lock()
+def _forget_pools() -> None:
+    global _pool_lock
+    _pools.clear()
+    _pool_lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_pool)
+    os.register_at_fork(after_in_child=_forget_pools)
 
 
-def serve() -> None:
+def serve(duty: str) -> None:
     """The worker's loop, until its standard input ends."""
     lines, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not be taken for a verdict
@@ -175,10 +192,8 @@ def serve() -> None:
         answers.flush()
 
     try:
-        from lydian.verifiers.bounds import TooLarge
-        from lydian.verifiers.equality import compare, load_libraries
-
-        load_libraries()
+        module, _, function = duty.partition(":")
+        answer = getattr(importlib.import_module(module), function)()
     except Exception:  # noqa: BLE001  the process boundary: the parent raises it
         say({"failure": traceback.format_exc(limit=-1)})
         return
@@ -188,18 +203,13 @@ def serve() -> None:
         question = json.loads(line)
         _limit_processor_time(question["cpu_seconds"])
         try:
-            policy = Policy(**question["policy"])
-            is_equal, reason = compare(
-                question["gold"], question["prediction"], policy, is_percent_asked=question["is_percent_asked"]
-            )
-        except TooLarge as error:
-            say({"is_equal": None, "reason": f"too large to compute with: {error}"})
+            message = answer(question)
         except (MemoryError, RecursionError) as error:
-            say({"is_equal": None, "reason": f"{type(error).__name__} in the comparison"})
+            say({"fault": f"{type(error).__name__} in the comparison"})
         except Exception as error:  # noqa: BLE001  the process boundary: recorded as a failed verdict
-            say({"is_equal": None, "reason": f"the comparison broke: {type(error).__name__}: {error}"[:200]})
+            say({"fault": f"the comparison broke: {type(error).__name__}: {error}"[:200]})
         else:
-            say({"is_equal": is_equal, "reason": reason})
+            say(message)
         _limit_processor_time(0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from lydian.data.problems import Conversation, Message, Problem
 from lydian.data.trajectory import Finish
 from lydian.errors import DataError, InputError, LydianError, MissingExtraError, RecipeError
+from lydian.evaluation import benchmarks
 from lydian.evaluation.benchmarks import (
     build_benchmark,
     load_row_problems,
@@ -48,7 +50,8 @@ def test_every_shipped_row_is_whole() -> None:
     assert {"over_refusal", "perplexity", "reasoning_gym"} <= set(rows)
     for row in rows.values():
         sampling_of(row)
-        if row.measure == "accuracy" and row.verifier["name"] in VERIFIERS:
+        is_there = row.generator != "reasoning_gym" or importlib.util.find_spec("reasoning_gym")
+        if row.measure == "accuracy" and row.verifier["name"] in VERIFIERS and is_there:
             make_verifier(**{"name": row.verifier["name"]} | {k: v for k, v in row.verifier.items() if k != "name"})
 
 
@@ -151,3 +154,42 @@ def test_thinking_is_removed_by_the_rule_and_signed() -> None:
     assert str(verdict.outcome) == "unparsed" and verdict.verifier == outer.fingerprint != inner.fingerprint
     assert outer.verify(problem, "<think>3?</think>It is 4.", Finish.STOP).is_correct
     assert without_thinking(inner, "keep") is inner
+
+
+def test_examples_of_the_question_s_own_subject(tmp_path) -> None:
+    """Two subjects in files as MMLU has them: each question is preceded by the first example of its own subject."""
+    for split, first in (("dev", 0), ("test", 5)):
+        folder = tmp_path / "mmlu" / split
+        folder.mkdir(parents=True)
+        for subject in ("virology", "world_religions"):
+            lines = [f"{subject} {n}?,a,b,c,d,{'ABCD'[n % 4]}" for n in range(first, first + 2)]
+            (folder / f"{subject}_{split}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    row = read_row("mmlu_5shot", {"few_shot.num": 1})
+    problems = load_row_problems(row, tmp_path)
+    assert {problem.metadata["subject"] for problem in problems} == {"virology", "world_religions"}
+    shots = benchmarks._few_shot(row, tmp_path)
+    plain = with_prompt(problems, prompt=row.prompt, system=None, few_shot=shots, is_chat=False)
+    asked = {problem.question for problem in plain}
+    options = "\nA. a\nB. b\nC. c\nD. d\nAnswer:"
+    assert f"virology 0?{options} A\n\nvirology 5?{options}" in asked and len(asked) == 4
+    assert f"world_religions 0?{options} A\n\nworld_religions 6?{options}" in asked
+    other = Problem(id="x", messages=ASK.messages, metadata={"subject": "law"})
+    with pytest.raises(InputError, match="'law'"):
+        shots.of(other)
+    with pytest.raises(RecipeError, match="subject"):
+        read_row("mmlu_5shot", {"subject": False})
+
+
+def test_problems_of_reasoning_gym_are_judged_by_the_task_s_scorer() -> None:
+    """Runs where the package is installed: its own answers are right, and a wrong one is not."""
+    pytest.importorskip("reasoning_gym")
+    row = read_row("reasoning_gym", {"generator_settings.size": 3})
+    problems = load_row_problems(row, Path())
+    assert [problem.id for problem in problems] == ["leg_counting:0:0", "leg_counting:0:1", "leg_counting:0:2"]
+    verifier = make_verifier(**row.verifier)
+    for problem in problems:
+        verifier.check(problem)
+        assert verifier.verify(problem, f"<answer>{problem.answer}</answer>", Finish.STOP).is_correct
+        assert str(verifier.verify(problem, "<answer>-1</answer>", Finish.STOP).outcome) == "wrong"
+    with pytest.raises(InputError, match="no_such_task"):
+        load_row_problems(read_row("reasoning_gym", {"generator_settings.task": "no_such_task"}), Path())

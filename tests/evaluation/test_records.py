@@ -120,7 +120,8 @@ def test_save_and_load_give_the_report_back(make_report, tmp_path):
     prefix = tmp_path / "evaluations" / "01_qwen2.5"  # a dot that is no suffix
     report = make_report(["cw", "uf", "wc"], name="sft")
     report.save(prefix)
-    assert sorted(os.listdir(prefix.parent)) == ["01_qwen2.5.json", "01_qwen2.5.records.jsonl"]
+    parts = [f"01_qwen2.5{part}" for part in (".generations.jsonl", ".json", ".records.jsonl")]
+    assert sorted(os.listdir(prefix.parent)) == parts
     assert EvalReport.load(prefix) == report
     head = json.loads((prefix.parent / "01_qwen2.5.json").read_text())
     assert head["spec_digest"] == report.spec.digest

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from lydian.report.page import embed_json, write_report
+from lydian.report.page import comparison_record, embed_json, write_report
 from lydian.report.record import read_run
 from lydian.report.tables import stage_columns, stage_rows
+from tests.evaluation.conftest import make_report  # noqa: F401  a fixture
 from tests.report.fake_run import HOSTILE, summary, write_fake_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -82,7 +83,8 @@ def test_the_policy_admits_this_script_and_style_only(page: str) -> None:
 def test_data_are_embedded_exactly(run_dir: Path, page: str) -> None:
     data = embedded(page)
     table = {"columns": list(stage_columns(summary())), "rows": [list(row) for row in stage_rows(summary())]}
-    assert data == {**read_run(run_dir), "table": table}
+    comparison = json.loads(json.dumps(comparison_record(run_dir)))
+    assert data == {**read_run(run_dir), "table": table, "comparison": comparison}
     lines = (run_dir / "rollouts/03_grpo/round_000005.jsonl").read_bytes().splitlines()
     shown = [row for row in data["samples"]["rows"] if (row["stage"], row["round"]) == ("grpo", 5)]
     assert shown == [{"stage": "grpo", "round": 5, **json.loads(line)} for line in lines]
@@ -115,6 +117,24 @@ def test_the_program_has_no_way_to_make_markup_of_text(page: str) -> None:
     script = Elements(page).texts("script")[-1]
     for sink in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "DOMParser", "eval(", "Function("):
         assert sink not in script
+
+
+def test_the_comparison_has_every_stage_and_other_runs(make_report: Any, tmp_path: Path) -> None:  # noqa: F811
+    """Base 0 of 4, sft 3 of 4, another run 4 of 4; grpo was not evaluated; a damaged file is noted, not hidden."""
+    root = write_fake_run(tmp_path / "run")
+    shutil.rmtree(root / "evaluations")
+    make_report("wwww").save(root / "evaluations" / "00_base")
+    make_report("cccw").save(root / "evaluations" / "01_sft")
+    make_report("cccc").save(tmp_path / "other")
+    found = comparison_record(root, [f"{tmp_path}/other.json"])
+    assert [cell[0] for cell in found["cells"]] == ["base", "sft", "expert_iteration", "grpo", f"{tmp_path}/other.json"]
+    assert [row["accuracy"] == "not measured" for row in found["rows"]] == [False, False, True, True, False]
+    assert found["rows"][1]["versus_first"]["gained"] == ["p0", "p1", "p2"] and "Holm" in found["notes"][0]
+    assert found["rows"][0]["command"] == "lydian run tiny_ladder --out runs/tiny_ladder"
+    (flip,) = read_run(root)["flips"]
+    assert flip["num_gained"] == 3 and "right" in flip["gained"][0][1]["text"]  # from the file of generations
+    (root / "evaluations" / "01_sft.records.jsonl").write_text("no record\n")
+    assert "01_sft.records.jsonl" in comparison_record(root)["notes"][0]
 
 
 def test_numbers_that_are_not_json_are_refused() -> None:

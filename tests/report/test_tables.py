@@ -10,7 +10,7 @@ from rich.console import Console
 from lydian.errors import RunError
 from lydian.evaluation.compare import Comparison
 from lydian.evaluation.statistics import Estimate
-from lydian.report.tables import comparison_lines, stage_lines, stage_markdown, stage_rows, stage_table
+from lydian.report.tables import comparison_lines, stage_columns, stage_lines, stage_markdown, stage_rows, stage_table
 from tests.report.fake_run import summary
 
 SUMMARY = {
@@ -107,3 +107,26 @@ def test_comparison_names_difference_test_and_problems() -> None:
         "left out     1 problem: p99 (not judged in both)",
         "level 2      −10.0 [−20.0, 0.0] points, 1 problem",
     ]
+
+
+def test_branches_say_where_they_started_and_scorers_what_they_score():
+    """Two policies from sft, a reward model between them: the second is compared with sft, not with the row above it,
+    which is judged on pairs; a side benchmark is compared with the base, and a scorer is not judged on it."""
+    share = {"value": 0.25, "low": 0.2, "high": 0.3, "num": 600}
+    gain = {"value": 0.07, "low": 0.03, "high": 0.1, "p_value": 0.0001, "num": 600}
+    policy = {"accuracy": share, "format": None, "mean_tokens": 40.0, "versus_previous": gain}
+    side = {"side": {"long": {"accuracy": share, "versus_base": gain}}}
+    stages = [
+        {**policy, "stage": "base", "start": None, "versus_previous": None, "side": {"long": {"accuracy": share}}},
+        {**policy, **side, "stage": "sft", "start": "base"},
+        {"stage": "reward", "start": "sft", "measured": {"kind": "reward_model", "accuracy": share | {"num": 80}}},
+        {**policy, **side, "stage": "ppo", "start": "sft"},
+    ]
+    summary = {"num_problems": 600, "stages": stages}
+    assert stage_columns(summary)[-2:] == ("long (vs. base)", "vs. the stage it started from (paired)")
+    base, sft, reward, ppo = stage_rows(summary)
+    assert base[-2:] == ("25.0 %", "–")
+    assert sft[-2:] == ("25.0 % (+7.0 [+3.0, +10.0])", "+7.0 [+3.0, +10.0]  p < 0.001")
+    assert reward == ("reward", "25.0 % [20.0, 30.0] of 80 pairs", "–", "–", "–", "–")
+    assert ppo[-1] == "+7.0 [+3.0, +10.0]  p < 0.001  from sft"
+    assert stage_columns({"num_problems": 600, "stages": stages[:2]})[-1] == "vs. previous stage (paired)"

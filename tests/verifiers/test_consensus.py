@@ -8,15 +8,15 @@ from lydian.data.verdict import Outcome
 from lydian.errors import RecipeError, VerifierError
 from lydian.verifiers.consensus import (
     Consensus,
-    GroupScorer,
     Sample,
     SelfConfidence,
-    is_label_free,
+    TokenScorer,
     sample_of,
     score_groups,
     span_logprobs,
 )
-from lydian.verifiers.verifier import bare_problem
+from lydian.verifiers.self_test import self_test
+from lydian.verifiers.verifier import bare_problem, is_label_free, make_verifier, verify_all
 
 NUMERIC = {"name": "numeric"}
 PROBLEM = bare_problem("999")  # never looked at
@@ -110,15 +110,51 @@ def test_groups_of_trajectories_are_scored_together() -> None:
     problem = Problem(id="p", messages=bare_problem(None).messages)
     members = [trajectory(i, ord(" "), ord(char)) for i, char in enumerate("778")]
     assert sample_of(members[0], decode) == Sample(text=" 7", finish=Finish.STOP, ends=(1, 2), logprobs=(-0.5, -0.5))
-    for scorer, scores in (
-        (Consensus(inner=NUMERIC), [1.0, 1.0, 0.0]),
-        (SelfConfidence(inner=NUMERIC), [pytest.approx(math.exp(-0.5))] * 3),
-    ):
-        assert isinstance(scorer, GroupScorer)
-        (made,) = score_groups([problem], [members], decode, scorer)
-        assert [member.verdict.score for member in made.members] == scores
-        assert all(is_label_free(member.verdict.verifier) for member in made.members)
-        assert all(member.verdict.parts["label_free"] == 1.0 for member in made.members)
+    scorer = SelfConfidence(inner=NUMERIC)
+    assert isinstance(scorer, TokenScorer) and not isinstance(Consensus(inner=NUMERIC), TokenScorer)
+    (made,) = score_groups([problem], [members], decode, scorer)
+    assert [member.verdict.score for member in made.members] == [pytest.approx(math.exp(-0.5))] * 3
+    assert all(is_label_free(member.verdict.verifier) for member in made.members)
+    assert all(member.verdict.parts["label_free"] == 1.0 for member in made.members)
+
+
+def test_by_name_every_problem_s_completions_vote_among_themselves() -> None:
+    """Problem a says 7, 7, 8 and problem b 8, 8, 7, interleaved: each has its own majority."""
+    a, b = (Problem(id=name, messages=PROBLEM.messages) for name in "ab")
+    items = [(a, "7"), (b, "8"), (a, "7"), (b, "8"), (a, "8"), (b, "7")]
+    verdicts = verify_all(make_verifier("consensus", inner=NUMERIC), [(*item, Finish.STOP) for item in items])
+    assert [v.score for v in verdicts] == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]
+
+
+def test_a_vote_inside_a_sum_still_sees_its_group_and_marks_the_whole() -> None:
+    """0.5 · (majority of 7, 7, 8) + 0.5 · (an even number of characters)."""
+    parts = {"vote": {"name": "consensus", "inner": NUMERIC}, "even": {"name": "pattern", "pattern": r"\A(..)*\Z"}}
+    verifier = make_verifier("weighted", parts=parts, weights={"vote": 0.5, "even": 0.5})
+    verdicts = verify_all(verifier, [(PROBLEM, text, Finish.STOP) for text in ("7", " 7", " 8")])
+    assert [v.score for v in verdicts] == [0.5, 1.0, 0.5]
+    assert is_label_free(verifier.fingerprint) and verdicts[0].parts["vote.votes"] == 2.0
+
+
+def test_one_vote_is_no_majority() -> None:
+    scorer = Consensus(inner=NUMERIC)
+    assert scorer.score_group(PROBLEM, group("7", "none"))[0].outcome is Outcome.FAILED
+    assert scorer.verify(PROBLEM, "7", Finish.STOP).outcome is Outcome.FAILED
+
+
+def test_what_reads_tokens_is_refused_where_only_texts_are_read() -> None:
+    table = {"name": "self_confidence", "inner": NUMERIC}
+    with pytest.raises(RecipeError, match="reads the tokens"):
+        make_verifier("all_of", parts={"own": table})
+    verdict = make_verifier(**table).verify(PROBLEM, "7", Finish.STOP)
+    assert verdict.outcome is Outcome.FAILED and "no logprobs" in verdict.reason
+
+
+def test_gold_answers_are_not_asked_about() -> None:
+    """Of the self-test only the questions without gold remain, and a vote passes them."""
+    verifier = make_verifier("consensus", inner=NUMERIC)
+    findings = self_test(verifier, [bare_problem("3", question="1 + 2?")])
+    assert [finding.name for finding in findings] == ["empty", "prompt copied"]
+    assert all(finding.is_passed for finding in findings)
 
 
 def test_bad_settings_and_samples_are_refused() -> None:

@@ -1,11 +1,15 @@
 import json
 import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from lydian.data.verdict import Outcome
 from lydian.verifiers import make_verifier
 from lydian.verifiers.grade import grade_lines
+from lydian.verifiers.verifier import judged
 
 CASES = Path(os.environ.get("LYDIAN_DATA", Path(__file__).parents[2] / "../shared/data")).parent / "cases/graders.jsonl"
 
@@ -60,6 +64,52 @@ def test_results_come_as_lines_come() -> None:
         raise AssertionError("read ahead")
 
     assert next(grade_lines(lines(), make_verifier("numeric")))["outcome"] == "correct"
+
+
+class Slow:
+    """Judges in threads; what it is told to takes a while."""
+
+    name, fingerprint, num_threads = "slow", "slow:1", 3
+
+    def check(self, problem):
+        pass
+
+    def verify(self, problem, text, finish):
+        time.sleep(float(text))
+        return judged(self, Outcome.CORRECT, text)
+
+
+def test_results_of_calls_at_once_keep_the_order_of_the_lines() -> None:
+    """Every third line takes longest, and three are judged at a time."""
+    texts = ["0.06" if i % 3 == 0 else "0.001" for i in range(12)]
+    lines = [json.dumps({"id": i, "gold": "4", "prediction": text}) for i, text in enumerate(texts)]
+    results = list(grade_lines(lines, Slow()))
+    assert [(row["id"], row["extracted"]) for row in results] == list(enumerate(texts))
+
+
+def test_a_caller_that_waits_for_an_answer_before_it_writes_on_gets_it() -> None:
+    answered = threading.Event()
+
+    def lines():
+        yield '{"id": 1, "gold": "4", "prediction": "0"}'
+        assert answered.wait(20), "no answer came"
+        yield '{"id": 2, "gold": "4", "prediction": "0"}'
+
+    results = grade_lines(lines(), Slow())
+    assert next(results)["id"] == 1
+    answered.set()
+    assert [row["id"] for row in results] == [2]
+
+
+def test_an_input_that_breaks_raises_after_what_came_before() -> None:
+    def lines():
+        yield '{"id": 1, "gold": "4", "prediction": "0"}'
+        raise OSError("the pipe broke")
+
+    results = grade_lines(lines(), Slow())
+    assert next(results)["id"] == 1
+    with pytest.raises(OSError, match="pipe"):
+        next(results)
 
 
 @pytest.mark.slow

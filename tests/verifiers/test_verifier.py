@@ -1,12 +1,13 @@
 import threading
+from pathlib import Path
 
 import pytest
 
 from lydian.data.trajectory import Finish
 from lydian.data.verdict import Outcome
 from lydian.errors import RecipeError
-from lydian.verifiers import VERIFIERS, Example, make_verifier, register, verify_all
-from lydian.verifiers.verifier import bare_problem, fingerprint, judged
+from lydian.verifiers import VERIFIERS, Example, make_verifier, register, verifier, verify_all
+from lydian.verifiers.verifier import bare_problem, fingerprint, judged, rules_digest
 
 
 class Waiting:
@@ -53,6 +54,22 @@ def test_the_fingerprint_depends_on_name_settings_and_packages() -> None:
     ]
     assert len(set(prints)) == 4
     assert fingerprint("a", {"x": 1, "y": 2}) == fingerprint("a", {"y": 2, "x": 1})
+
+
+def test_an_edit_in_any_folder_of_the_rules_changes_the_fingerprint(tmp_path) -> None:
+    """Content, name and place count; a file that is no Python does not. The package's own folders are read."""
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "a.py").write_text("1")
+    rule = tmp_path / "inner" / "b.py"
+    digests = []
+    for text in ("1", "2"):
+        rule.write_text(text)
+        digests.append(rules_digest.__wrapped__(tmp_path))
+    rule.rename(tmp_path / "b.py")
+    digests.append(rules_digest.__wrapped__(tmp_path))
+    (tmp_path / "notes.txt").write_text("x")
+    assert len(set(digests)) == 3 and rules_digest.__wrapped__(tmp_path) == digests[-1]
+    assert (Path(verifier.__file__).parent / "math" / "equality.py").is_file()
 
 
 @pytest.mark.parametrize("verifier", [make_verifier("numeric"), Waiting(4)])

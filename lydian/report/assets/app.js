@@ -141,6 +141,7 @@ function showReport() {
   const data = JSON.parse(document.getElementById("data").textContent);
   const sections = [
     overviewSection(data),
+    comparisonSection(data),
     curveSection(data),
     sampleSection(data),
     flipSection(data),

@@ -1,0 +1,1 @@
+"""Programs judged by running them against tests in a sandbox."""

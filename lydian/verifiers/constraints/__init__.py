@@ -1,0 +1,1 @@
+"""Verifiable instructions: what a reply must look like, each constraint a small function with examples."""

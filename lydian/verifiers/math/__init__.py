@@ -1,0 +1,1 @@
+"""Answers compared as mathematics: notation, structure, units, numbers, and at the end sympy."""
