@@ -6,10 +6,11 @@ import io
 import json
 import sys
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from lydian.cli.settings import named_verifier
 from lydian.errors import InputError
 
 
@@ -32,7 +33,8 @@ def grade(
     """
     from lydian.verifiers.grade import grade_lines
 
-    judge = _make(verifier, [*(settings or ()), *(["answer_only=true"] if answer_only else [])])
+    texts = [*(settings or ()), *(["answer_only=true"] if answer_only else [])]
+    judge = named_verifier(verifier, texts, command="lydian grade")
     if (gold is None) != (prediction is None):
         raise InputError(
             where="lydian grade",
@@ -50,27 +52,6 @@ def grade(
         is_graded = is_graded and "error" not in row
     if not is_graded:
         raise typer.Exit(2)
-
-
-def _make(name: str, settings: list[str]) -> Any:
-    """The verifier of that name, its settings bound as a recipe's would be."""
-    from lydian.recipes.bind import ErrorList, bind
-    from lydian.recipes.layers import parse_value
-    from lydian.verifiers import VERIFIERS, make_verifier
-
-    errors = ErrorList("lydian grade")
-    if name not in VERIFIERS:
-        errors.add_unknown("--verifier", name, VERIFIERS, kind="verifier")
-    table = {}
-    for text in settings:
-        key, equals, value = text.partition("=")
-        if not equals:
-            errors.add(where=f"setting {text!r}", given=repr(text), expected="key=value", fix="Write marker='####'.")
-        table[key] = parse_value(value)
-    errors.raise_if_any()
-    bound = bind(VERIFIERS[name].make, table, where=name, errors=errors)
-    errors.raise_if_any()
-    return make_verifier(name, **(bound or {}))
 
 
 def _standard_input() -> Iterable[str]:

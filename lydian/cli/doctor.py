@@ -144,7 +144,7 @@ def _data() -> Finding:
 
 def _sandbox() -> Finding:
     from lydian.errors import VerifierError
-    from lydian.verifiers.sandbox_probe import DEFAULT_MINIMUM, probe
+    from lydian.verifiers.code.probe import DEFAULT_MINIMUM, probe
 
     try:
         states = probe()

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lydian.cli.settings import named_verifier, read_settings
 from lydian.errors import InputError
+from lydian.report.entries import find_evaluation, load_evaluation, stage_prefixes
 
 if TYPE_CHECKING:
     from lydian.data.problems import Problem
     from lydian.evaluation.benchmarks import BenchmarkRow
     from lydian.evaluation.records import EvalReport
-    from lydian.report.overview import Entry
 
 ReportName = Annotated[str, typer.Argument(metavar="RUN_OR_REPORT", help="RUN, RUN:STAGE, or an evaluation's .json.")]
 
@@ -38,15 +40,13 @@ def rescore(
     Nothing is generated, and the first verdicts stay as they are. Of a RUN all stages are judged. Prints how verdicts
     changed; writes to rescored/VERIFIER beside the evaluation.
     """
-    from lydian.cli.answers import _make
-    from lydian.cli.runs import find_evaluation
     from lydian.evaluation.records import EvalReport
     from lydian.evaluation.rescore import disagreement
     from lydian.evaluation.rescore import rescore as judge_again
     from lydian.report.tables import format_estimate
 
-    judge = _make(verifier, list(settings or ()))
-    prefixes = _stage_prefixes(Path(name)) if Path(name).is_dir() else [find_evaluation(name)]
+    judge = named_verifier(verifier, settings or (), command="lydian rescore")
+    prefixes = stage_prefixes(Path(name)) if Path(name).is_dir() else [find_evaluation(name)]
     if out is not None and len(prefixes) > 1:
         _refuse("--out", f"one place for {len(prefixes)} stages", "one evaluation", f"Name a stage as {name}:STAGE.")
     for prefix in prefixes or [find_evaluation(name)]:
@@ -54,7 +54,7 @@ def rescore(
         problems = before.problems or _problems_of(recipe, prefix)
         after = judge_again(before, judge, problems=problems)
         target = out or prefix.parent / "rescored" / judge.fingerprint.replace(":", "-") / prefix.name
-        after.save(target)
+        after.save(target, generations=prefix)
         change = disagreement(before, after)
         typer.echo(f"{before.name}: {change.num_changed} of {len(before.records)} verdicts changed")
         for (old, new), num in change.table.items():
@@ -108,7 +108,7 @@ def gate(
     from lydian.evaluation.gate import judge_rules, parse_rule
 
     rules = [parse_rule(text) for text in rule]
-    reports, baselines = ([_load(name) for name in group] for group in (names, baseline or ()))
+    reports, baselines = ([load_evaluation(name) for name in group] for group in (names, baseline or ()))
     judgements = judge_rules(rules, reports, baselines)
     passed = bool(judgements) and all(judgement.passed for judgement in judgements)
     if as_json:
@@ -158,7 +158,7 @@ def contamination(
     typer.echo(f"{'inside test':<15}{len(found.eval_repeats)} repeats, {len(found.eval_twins)} template twins")
     row: dict[str, Any] = found.as_row() | {"scores": "not measured"}
     if evaluation is not None:
-        scores = clean_scores(_load(evaluation), found)
+        scores = clean_scores(load_evaluation(evaluation), found)
         row["scores"] = {part: "not measured" if e is None else asdict(e) for part, e in scores.items()}
         for part, estimate in scores.items():
             typer.echo(f"{part:<15}{_estimate_text(estimate)}")
@@ -184,21 +184,27 @@ def evidence(
     typer.echo(str(target))
 
 
-def evaluate_row(model: str, name: str, overrides: list[str], out: Path | None) -> tuple[Path, EvalReport | None]:
+def evaluate_row(
+    model: str, name: str, overrides: list[str], out: Path | None, ks: Sequence[int] = ()
+) -> tuple[Path, EvalReport | None]:
     """Evaluates a model with a benchmark by name or TOML file; the place of the result, and the report if there is one.
 
     overrides  KEY=VALUE each, as `BenchmarkRow` names the keys
+    ks         of pass@k and its like, refused before anything is sampled where there are fewer samples a problem
     """
     from rich.console import Console
 
     from lydian.evaluation.benchmarks import build_benchmark, read_row
     from lydian.evaluation.evaluate import evaluate
+    from lydian.evaluation.statistics import require_k
     from lydian.models.load import load_model
     from lydian.recipes.journal import Ticker
     from lydian.rollout.local import LocalEngine
     from lydian.text.template import make_template
 
-    row = read_row(name, _settings(overrides))
+    row = read_row(name, read_settings(overrides))
+    for k in ks:
+        require_k("--k", k, row.num_samples)
     prefix = out or Path("evaluations") / f"{row.name}_{re.sub(r'[^A-Za-z0-9.-]+', '_', model).strip('_')}"
     if prefix.with_name(f"{prefix.name}.json").exists():
         _refuse(f"{prefix}.json", "an evaluation", "a name that is free", "Choose another --out, or remove it.")
@@ -222,28 +228,6 @@ def evaluate_row(model: str, name: str, overrides: list[str], out: Path | None) 
     report.save(prefix)
     partial.unlink()
     return prefix, report
-
-
-def table_entries(names: list[str]) -> list[Entry]:
-    """The evaluations named: of a RUN every stage of its recipe, also one that was not evaluated."""
-    from lydian.recipes.run_dir import read_json
-    from lydian.report.overview import Entry
-
-    entries = []
-    for name in names:
-        folder = Path(name)
-        if not folder.is_dir():
-            entries.append(Entry(label=name, command=None, report=_load(name)))
-            continue
-        has_manifest = (folder / "run.json").is_file()
-        command = " ".join(read_json(folder / "run.json").get("command") or ()) if has_manifest else None
-        done = {prefix.name[3:]: prefix for prefix in _stage_prefixes(folder)}
-        recipe = read_json(folder / "recipe.json") if (folder / "recipe.json").is_file() else {"stages": []}
-        stages = ["base", *(stage["name"] for stage in recipe["stages"])]
-        for stage in dict.fromkeys([*stages, *done]):
-            report = _load(str(done[stage])) if stage in done else None
-            entries.append(Entry(label=f"{name}:{stage}", command=command or None, report=report))
-    return entries
 
 
 def _perplexity(model: str, row: BenchmarkRow, prefix: Path) -> Path:
@@ -278,17 +262,6 @@ def _estimate_text(estimate: Any) -> str:
     return "not measured" if estimate is None else f"{format_estimate(asdict(estimate))}  ({estimate.num} problems)"
 
 
-def _load(name: str) -> EvalReport:
-    from lydian.cli.runs import find_evaluation
-    from lydian.evaluation.records import EvalReport
-
-    return EvalReport.load(find_evaluation(name))
-
-
-def _stage_prefixes(folder: Path) -> list[Path]:
-    return sorted(path.with_suffix("") for path in (folder / "evaluations").glob("[0-9][0-9]_*.json"))
-
-
 def _problems_of(recipe: str | None, prefix: Path) -> tuple[Problem, ...]:
     """The problems of the recipe, by default the one of the run that the evaluation lies in."""
     from lydian.models.load import load_model
@@ -312,7 +285,7 @@ def _evaluation_problems(name: str) -> tuple[Problem, ...]:
         return load_row_problems(read_row(name), _data_root())
     is_report = Path(name).is_dir() or ":" in name or name.endswith((".json", ".records.jsonl"))
     if is_report and not _is_data_file(name):
-        report = _load(name)
+        report = load_evaluation(name)
         if report.problems:
             return report.problems
         _refuse(name, "a report without its problems", "one that has them", "Give the problems' file or a benchmark.")
@@ -323,18 +296,6 @@ def _is_data_file(name: str) -> bool:
     """A .json file of rows rather than a report's head."""
     path = Path(name)
     return path.suffix == ".json" and path.is_file() and path.read_text(encoding="utf-8").lstrip().startswith("[")
-
-
-def _settings(overrides: list[str]) -> dict[str, Any]:
-    from lydian.recipes.layers import parse_value
-
-    table = {}
-    for text in overrides:
-        key, equals, value = text.partition("=")
-        if not equals:
-            _refuse(f"setting {text!r}", repr(text), "key=value", "Write limit=200.")
-        table[key] = parse_value(value)
-    return table
 
 
 def _data_root() -> Path:

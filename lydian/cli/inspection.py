@@ -116,19 +116,24 @@ def show(
 
 def _template(recipe: Recipe) -> Template:
     """The recipe's template; of the model only the tokenizer is read where it lies in a folder."""
-    from lydian.models.load import load_model, locate, read_tokenizer
+    from lydian.models.load import load_model, locate
+    from lydian.models.read import read_tokenizer
+    from lydian.models.vocabulary import add_tokens
     from lydian.text.template import make_template
 
     place = locate(recipe.model.source)
     has_tokenizer = (place / "tokenizer_config.json").is_file()
     tokenizer = read_tokenizer(place) if has_tokenizer else load_model(recipe.model.source).tokenizer
+    add_tokens(tokenizer, recipe.model.new_tokens)
     return make_template(recipe.template.kind, tokenizer, **recipe.template.settings)
 
 
 def _encodings(item: Any, template: Template) -> Iterator[tuple[str, Encoded]]:
     """What training or sampling sees of an item, with a title."""
-    from lydian.data.problems import Conversation, Message, Preference
-    from lydian.text.encode import encode_preference
+    from lydian.data.labelled import Labelled, Stepwise
+    from lydian.data.problems import Conversation, Feedback, Message, Preference
+    from lydian.text.encode import encode_preference, encode_reply
+    from lydian.text.label_sites import encode_labelled, encode_stepwise
     from lydian.text.template import Encoded
 
     if isinstance(item, Conversation):
@@ -137,6 +142,20 @@ def _encodings(item: Any, template: Template) -> Iterator[tuple[str, Encoded]]:
         chosen, rejected = encode_preference(item, template)
         yield "chosen", chosen
         yield "rejected", rejected
+    elif isinstance(item, Feedback):
+        title = "desirable" if item.is_desirable else "undesirable"
+        yield title, encode_reply(item.messages, item.reply, template)
+    elif isinstance(item, Stepwise):
+        sequence, whole = encode_stepwise(item, template), encode_reply(item.messages, item.reply, template)
+        roles = whole.roles[: len(sequence.tokens)]
+        labels = ", ".join("none" if label is None else f"{label:g}" for label in item.labels)
+        yield f"steps; labels {labels}", Encoded(tokens=sequence.tokens, trained=sequence.trained, roles=roles)
+    elif isinstance(item, Labelled):
+        sequence = encode_labelled(item, template, (item.label,))
+        is_answered = item.messages[-1].role == "assistant"
+        messages = item.messages if is_answered else (*item.messages, Message(role="assistant", content="0"))
+        roles = template.encode_conversation(messages).roles[: len(sequence.tokens)]
+        yield f"class {item.label!r}", Encoded(tokens=sequence.tokens, trained=sequence.trained, roles=roles)
     else:
         tokens = template.encode_prompt(item.messages)
         # The prompt is a prefix of any conversation that goes on from it: that is where its roles are known.

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from lydian.cli import answers, drills, evaluations, inspection, runs
+from lydian.cli import answers, data, distill, drills, evaluations, inspection, models, rewards, runs
 from lydian.cli.doctor import doctor
 from lydian.errors import InputError, LydianError
 
@@ -83,8 +83,16 @@ for command in (
     evaluations.gate,
     evaluations.contamination,
     evaluations.evidence,
+    rewards.reward,
+    rewards.best_of,
+    rewards.over_optimisation,
+    data.pairs,
     runs.report,
     runs.fetch,
+    models.merge,
+    models.unmerge,
+    models.export,
+    distill.respond,
     answers.grade,
     inspection.show,
     inspection.explain,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from lydian.errors import InputError
+from lydian.report.entries import load_evaluation, table_entries
 
 if TYPE_CHECKING:
     from lydian.evaluation.records import EvalReport
@@ -18,6 +20,11 @@ RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A shipped rec
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY.PATH=VALUE]...", help="Settings to change, such as seed=1 or stages.grpo.rounds=20."),
+]
+
+Ks = Annotated[
+    list[int] | None,
+    typer.Option("--k", help="k of pass@k, pass^k, maj@k; repeatable; by default 2, 4, … up to the samples a problem."),
 ]
 
 
@@ -73,6 +80,7 @@ def eval_model(
     from_recipe: Annotated[
         str | None, typer.Option("--recipe", help="Evaluate a model with the benchmark of this recipe.")
     ] = None,
+    ks: Ks = None,
     out: Annotated[Path | None, typer.Option(help="Where to write: PREFIX.json and PREFIX.records.jsonl.")] = None,
 ) -> None:
     """Evaluate any model with a benchmark, by name or from a recipe.
@@ -84,24 +92,27 @@ def eval_model(
     if benchmark is not None:
         from lydian.cli.evaluations import evaluate_row
 
-        prefix, report = evaluate_row(recipe, benchmark, list(overrides or ()), out)
+        prefix, report = evaluate_row(recipe, benchmark, list(overrides or ()), out, ks or ())
     else:
         name, source = (recipe, model) if from_recipe is None else (from_recipe, recipe)
-        prefix, report = _evaluate_by_recipe(name, list(overrides or ()), source, out)
+        prefix, report = _evaluate_by_recipe(name, list(overrides or ()), source, out, ks or ())
     if report is not None:
-        _print_report(report)
+        _print_report(report, ks or ())
     typer.echo(f"written to   {prefix}.json")
 
 
 def _evaluate_by_recipe(
-    name: str, overrides: list[str], model: str | None, out: Path | None
+    name: str, overrides: list[str], model: str | None, out: Path | None, ks: Sequence[int]
 ) -> tuple[Path, EvalReport]:
     from rich.console import Console
 
+    from lydian.evaluation.statistics import require_k
     from lydian.recipes.load import load_recipe
     from lydian.recipes.run import evaluate_model
 
     resolved = load_recipe(name, overrides)
+    for k in ks:
+        require_k("--k", k, resolved.benchmark.num_samples)
     source = model or resolved.model.source
     prefix = out or Path("evaluations") / f"{resolved.name}_{re.sub(r'[^A-Za-z0-9.-]+', '_', source).strip('_')}"
     if prefix.with_name(f"{prefix.name}.json").exists():
@@ -109,16 +120,23 @@ def _evaluate_by_recipe(
     return prefix, evaluate_model(source, resolved, prefix, Console())
 
 
-def _print_report(report: EvalReport) -> None:
-    from lydian.report.tables import format_estimate, format_share
+def _print_report(report: EvalReport, ks: Sequence[int]) -> None:
+    from lydian.report.overview import at_k_lines
+    from lydian.report.tables import LABEL_FREE_NOTE, format_estimate, format_share
+    from lydian.verifiers.verifier import is_label_free
 
     layout = report.format()
-    typer.echo(f"accuracy     {format_estimate(asdict(report.accuracy()))}  ({report.spec.num_problems} problems)")
+    measured = "agreement" if is_label_free(report.spec.verifier) else "accuracy"
+    note = LABEL_FREE_NOTE if measured == "agreement" else ""
+    shown = f"{format_estimate(asdict(report.accuracy()))}{note}"
+    typer.echo(f"{measured:<13}{shown}  ({report.spec.num_problems} problems)")
     if layout is not None:
         typer.echo(f"format       {format_estimate(asdict(layout))}")
     typer.echo(f"mean tokens  {report.mean_tokens():.1f}")
     shares = [f"{outcome} {format_share(share)}" for outcome, share in report.outcome_shares().items() if share]
     typer.echo(f"outcomes     {', '.join(shares)}")
+    for line in at_k_lines(report, ks):
+        typer.echo(line)
 
 
 def check(recipe: RecipeName, overrides: Overrides = None) -> None:
@@ -152,42 +170,66 @@ def compare(
         Literal["text", "markdown", "json"] | None,
         typer.Option("--table", help="A row for each evaluation; the default for one name and for several."),
     ] = None,
+    ks: Ks = None,
+    scores: Annotated[
+        Path | None,
+        typer.Option(help="JSON lines with a score of every sample of the one evaluation: also rm@k, best of k."),
+    ] = None,
 ) -> None:
     """Compare evaluations, problem by problem.
 
     Two names: the difference B minus A, what was gained and lost, and examples. One or several, or with --table: a
-    table of all evaluations, in which a run gives every stage. Unlike specifications are never compared.
+    table of all evaluations, in which a run gives every stage and p-values are Holm's. Unlike specifications are never
+    compared.
     """
+    if scores is not None:
+        _print_best_of(names, ks or (), scores)
+        return
     if len(names) == 2 and as_table is None:
         from lydian.evaluation.compare import compare as compare_reports
         from lydian.report.overview import details_text
         from lydian.report.tables import comparison_lines
 
-        before, after = (_load_evaluation(name) for name in names)
+        before, after = (load_evaluation(name) for name in names)
         comparison = compare_reports(before, after, strata=strata or ())
         typer.echo(comparison_lines(comparison))
-        typer.echo(details_text(before, after, comparison))
+        typer.echo(details_text(before, after, comparison, ks or ()))
         return
     import json
 
-    from lydian.cli.evaluations import table_entries
     from lydian.report.overview import overview, overview_markdown, overview_text
 
-    rows = overview(table_entries(names))
+    rows = overview(table_entries(names), ks or ())
     if as_table == "json":
         typer.echo(json.dumps(rows, ensure_ascii=False, indent=2))
     else:
         typer.echo((overview_markdown if as_table == "markdown" else overview_text)(rows))
 
 
+def _print_best_of(names: list[str], ks: Sequence[int], scores: Path) -> None:
+    from lydian.evaluation.at_k import default_ks, read_scores
+    from lydian.report.overview import at_k_lines
+
+    if len(names) != 1:
+        _refuse("--scores", f"{len(names)} evaluations", "the one that the scores are of", "Name one evaluation.")
+    report = load_evaluation(names[0])
+    ks = ks or default_ks(report.spec.num_samples) or (2,)  # one sample a problem: there is nothing to choose from
+    for line in at_k_lines(report, ks, read_scores(scores, report.records)):
+        typer.echo(line)
+
+
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run, finished or not.")],
+    others: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[OTHER]...", help="Runs or evaluations to stand in its comparison table too."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The page's file; by default DIR/report.html.")] = None,
 ) -> None:
     """Write a run's report, one self-contained HTML file."""
     from lydian.report.page import write_report
 
-    typer.echo(str(write_report(folder, out)))
+    typer.echo(str(write_report(folder, out, others=others or ())))
 
 
 def fetch(name: Annotated[str, typer.Argument(metavar="NAME", help="Such as smollm2-135m.")]) -> None:
@@ -213,35 +255,6 @@ def _free_folder(folder: Path) -> Path:
         number += 1
         free = folder.with_name(f"{folder.name}-{number}")
     return free
-
-
-def _load_evaluation(name: str) -> EvalReport:
-    from lydian.evaluation.records import EvalReport
-
-    return EvalReport.load(find_evaluation(name))
-
-
-def find_evaluation(name: str) -> Path:
-    """The common beginning of an evaluation's two files: of RUN (its last stage), RUN:STAGE, or a file's own name."""
-    path = Path(name)
-    folder, _, stage = name.rpartition(":")
-    if folder and Path(folder).is_dir() and not path.exists():
-        path = Path(folder)
-    else:
-        stage = ""
-    if not path.is_dir():
-        return path.with_name(re.sub(r"(\.records\.jsonl|\.json)$", "", path.name))
-    # Not the partial ones: only a finished evaluation has its .json.
-    found = sorted(file.with_suffix("") for file in (path / "evaluations").glob("[0-9][0-9]_*.json"))
-    stages = {prefix.name[3:]: prefix for prefix in found}
-    if not stages or (stage and stage not in stages):
-        _refuse(
-            name,
-            f"a run without an evaluation{f' of {stage!r}' if stage else ''}",
-            f"one of the stages {', '.join(stages)}" if stages else "a run with evaluations",
-            "Name a stage as RUN:STAGE.",
-        )
-    return stages[stage] if stage else found[-1]
 
 
 def _refuse(where: str, given: str, expected: str, fix: str) -> None:

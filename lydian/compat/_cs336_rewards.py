@@ -24,7 +24,7 @@ from functools import cache
 from lydian.data.trajectory import Finish
 from lydian.data.verdict import Outcome
 from lydian.verifiers.format import R1Format
-from lydian.verifiers.math import Math
+from lydian.verifiers.math.math import Math
 from lydian.verifiers.numbers import Number, find_numbers, parse_number
 from lydian.verifiers.verifier import bare_problem
 

@@ -12,7 +12,11 @@ import tomllib
 
 OBJECTIVES = {"__future__", "collections", "dataclasses", "jaxtyping", "lydian", "math", "torch", "typing"}
 BEHIND_ADAPTORS = {"ray", "vllm"}  # engines a user brings along; the adaptor says how to install them
-PARTS = {"pydantic_core"}  # pydantic pins it and documents it as its own
+PARTS = {
+    "pydantic_core",  # pydantic pins it and documents it as its own
+    "latex2sympy2_extended",  # what math-verify reads LaTeX with
+    "antlr4",
+}
 
 
 def modules_named(nodes):

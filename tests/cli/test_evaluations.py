@@ -129,3 +129,11 @@ def test_the_table_shows_every_stage_and_what_was_not_measured(run: Path) -> Non
     markdown = lydian("compare", run, "--table", "markdown").output
     assert markdown.startswith("| evaluation |") and "not measured" in markdown
     assert "tokens:" in lydian("compare", f"{run}:base", f"{run}:sft").output
+
+
+def test_best_of_k_needs_one_evaluation_of_several_samples(run: Path) -> None:
+    """One sample a problem leaves nothing to choose from; scores belong to one report."""
+    scores = run / "evaluations" / "00_base.records.jsonl"
+    one = lydian("compare", f"{run}:base", "--scores", scores)
+    assert one.exit_code == 2 and "k = 2 with 1 samples" in one.stderr
+    assert lydian("compare", run, f"{run}:base", "--scores", scores).exit_code == 2

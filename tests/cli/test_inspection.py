@@ -43,6 +43,21 @@ def test_explain_says_value_unit_meaning_and_origin(recipe: str) -> None:
     assert lines[place + 1] == "    limit on new tokens"
 
 
+def test_explain_marks_a_reward_without_gold_answers(recipe: str) -> None:
+    """Also inside another verifier; each inner setting has a row of its own."""
+    vote = '{name = "consensus", inner = {name = "numeric"}, min_share = 0.5}'
+    parts = f'{{name = "threshold", at_least = 1.0, parts = {{vote = {vote}}}}}'
+    for place, verifier in (("", vote), ("parts.vote.", parts)):
+        result = lydian("explain", recipe, "--json", f"stages.grpo.verifier={verifier}")
+        assert result.exit_code == 0, result.output
+        rows = {row["key"]: row for row in json.loads(result.stdout)}
+        assert rows[f"stages.grpo.verifier.{place}name"]["meaning"].startswith("Label-free: ")
+        assert rows[f"stages.grpo.verifier.{place}min_share"]["value"] == 0.5
+        assert rows[f"stages.grpo.verifier.{place}inner.name"]["value"] == "numeric"
+        assert f"stages.grpo.verifier.{place}inner" not in rows
+    assert "Label-free" not in rows["benchmark.verifier.name"]["meaning"]
+
+
 def test_explain_as_json_has_the_same_rows(recipe: str) -> None:
     rows = {row["key"]: row for row in json.loads(lydian("explain", recipe, "--json").stdout)}
     assert rows["stages.grpo.normaliser"] == {

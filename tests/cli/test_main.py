@@ -14,7 +14,7 @@ from lydian.errors import LydianError, RecipeError, RunError
 
 COMMANDS = (
     *("run", "eval", "check", "compare", "rescore", "power", "gate", "contamination", "evidence", "report", "fetch"),
-    *("grade", "show", "explain", "drill", "doctor"),
+    *("grade", "show", "explain", "drill", "doctor", "pairs", "respond"),
 )
 
 

@@ -9,13 +9,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from lydian.cli.main import app
-from lydian.cli.runs import find_evaluation
 from lydian.data.trajectory import Finish
 from lydian.data.verdict import Outcome
 from lydian.errors import InputError
 from lydian.evaluation.records import EvalRecord, EvalReport, EvalSpec
 from lydian.recipes import run as library
 from lydian.recipes.run_dir import RunDir
+from lydian.report.entries import find_evaluation
 
 TEXT = """
 model = {source = "tiny"}

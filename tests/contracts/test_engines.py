@@ -26,8 +26,8 @@ def text_of(tokens) -> str:
     return "".join(chr(ord("a") + t % 26) for t in tokens)
 
 
-def local(family: str, cache_bytes: int = 1 << 20) -> LocalEngine:
-    return LocalEngine(make(family), stop_tokens=STOP, decode=text_of, cache_bytes=cache_bytes)
+def local(family: str, memory_bytes: int = 1 << 20) -> LocalEngine:
+    return LocalEngine(make(family), stop_tokens=STOP, decode=text_of, memory_bytes=memory_bytes)
 
 
 ENGINES: dict[str, Callable[[str], Engine]] = {"local": local}
@@ -88,7 +88,7 @@ def test_the_same_sample_whatever_the_batch(engine: str):
     whole = ENGINES[engine]("llama").generate(asked)
     narrow = ENGINES[engine]("llama")
     if isinstance(narrow, LocalEngine):
-        narrow = local("llama", cache_bytes=1)  # one slot
+        narrow = local("llama", memory_bytes=18_000)  # one slot
     backwards = narrow.generate(asked[::-1])[::-1]
     assert [[c.tokens for c in group] for group in whole] == [[c.tokens for c in group] for group in backwards]
     later = Request(problem_id="p1", prompt=asked[1].prompt, num_samples=2, sampling=asked[1].sampling, first_sample=2)
