@@ -125,9 +125,6 @@ def add_adapter(
         # PEFT asks for an attribute that transformers has renamed; no user can do anything about that.
         warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
         wrapped = get_peft_model(model, _config(model, settings, token_ids))
-    for parameter in wrapped.parameters():
-        if parameter.requires_grad:
-            parameter.data = parameter.data.float()
     if settings.kind == "prefix":
         start_from_tokens(wrapped)
     return wrapped.train(model.training)

@@ -90,10 +90,12 @@ def _axes(
     for at in sorted({min(distances), max(distances)}):
         parts.append(text(along(at), below + 15, f"{at:.3g}", "middle"))
     parts.append(text(WIDTH / 2, HEIGHT - 8, "√KL to the start, nats" if has_distance else "round", "middle"))
+    parts.append(text(WIDTH - 8, HEIGHT - 8, "proxy reward (dashed)", "end", "var(--a, #2c5f9e)"))
     values = [found.proxy for found in rounds]
     for value in sorted({min(values), max(values)}):
         parts.append(text(WIDTH - RIGHT + 8, proxy(value) + 4, f"{value:.3g}", "start", "var(--a, #2c5f9e)"))
     if gold is not None:
+        parts.append(text(8, HEIGHT - 8, "gold accuracy", "start", "var(--gold-ink, #82600a)"))
         shares = [found.gold for found in rounds if found.gold is not None]
         for share in sorted({min(shares), max(shares)}):
             parts.append(text(LEFT - 8, gold(share) + 4, f"{share:.0%}", "end", "var(--gold-ink, #82600a)"))

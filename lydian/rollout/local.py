@@ -36,7 +36,7 @@ STOP_STRING_TOKENS = 16
 STOP_STRING_INTERVAL = 8
 """Stop strings are looked for after every so many tokens; a completion is then cut where the first one appeared."""
 
-MOST_SLOTS = 256
+MOST_SLOTS = 128
 """More completions side by side no longer pay on any processor we measured."""
 
 MEMORY_SHARE = 0.5

@@ -31,8 +31,9 @@ def test_a_trained_adapter_changes_much(kind):
 
 
 @EACH
-def test_adapters_are_float32_whatever_the_base_is(kind):
-    wrapped = add_adapter(make("llama").to(torch.bfloat16), KINDS[kind])
+@pytest.mark.parametrize("rows", [(), (5, 6)])
+def test_adapters_are_float32_whatever_the_base_is(kind, rows):
+    wrapped = add_adapter(make("llama").to(torch.bfloat16), KINDS[kind], token_ids=() if kind == "ia3" else rows)
     assert {p.dtype for p in wrapped.parameters() if p.requires_grad} == {torch.float32}
     assert {p.dtype for p in wrapped.parameters() if not p.requires_grad} == {torch.bfloat16}
 

@@ -48,12 +48,12 @@ def plan(recipe) -> dict[str, int]:
 
 def test_settings_move_what_they_should(recipe_of):
     """The tiny model has 894,080 parameters. A KL penalty brings a reference, twice as many tokens of a pass twice the
-    activations, an adapter of rank 16 2 · 163,840 moments, and more new tokens a larger cache: 256 rows of 256 + 96
+    activations, an adapter of rank 16 2 · 163,840 moments, and more new tokens a larger cache: 128 rows of 256 + 96
     tokens, 2 · 4 · 128 numbers each."""
     base = plan(recipe_of())
     assert base["policy: weights"] == base["engine: weights"] == base["policy: gradients"] == 4 * 894_080
     assert base["policy: moments"] == 8 * 894_080
-    assert base["engine: keys and values"] <= 256 * 352 * 2 * 4 * 128 * 4
+    assert base["engine: keys and values"] <= 128 * 352 * 2 * 4 * 128 * 4
     assert not any(name.startswith("reference") for name in base)
     kl = plan(recipe_of("stages.grpo.kl.place=loss", "stages.grpo.kl.coef=0.1"))
     assert kl["reference: trained weights"] == 4 * 894_080
