@@ -7,11 +7,13 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import Any
 
+from lydian.errors import RecipeError
 from lydian.recipes.bind import ErrorList
 from lydian.recipes.judge import BASE
 from lydian.recipes.recipe import DataSet, stages_named
 from lydian.training.algorithms import ALGORITHMS, Algorithm
 from lydian.training.settings import StageSettings
+from lydian.training.stage import require_used
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,6 +68,10 @@ class Fit:
         given = () if algorithm.mixes is None or settings.on_policy_share == 1 else (algorithm.mixes,)
         self._named_set(f"{place}.heldout", head["heldout"], algorithm.kinds if is_judged_apart else (), algorithm)
         self._named_set(f"{place}.given_data", head["given_data"], given, algorithm)
+        try:
+            require_used(algorithm, settings)
+        except RecipeError as error:
+            self.errors.add(where=f"{place}.{error.where}", given=error.given, expected=error.expected, fix=error.fix)
         if settings.ptx is not None:
             self.data(f"{place}.ptx.data", settings.ptx.data, ("conversations",))
         self._needed(f"{place}.teacher", head["teacher"], algorithm.needs_teacher, "a model to learn from", algorithm)

@@ -153,3 +153,14 @@ def test_settings_that_make_no_sense_are_refused(settings: dict):
 def test_more_than_there_are_is_refused_with_how_many_there_are():
     with pytest.raises(DataError, match="at most about"):
         arithmetic_problems(num=600, split="validation", min_level=1, max_level=1)
+
+
+def test_careless_replies_are_in_another_format_or_wrong():
+    """Half and half, by a fair coin (600 draws: 50 % ± 4 standard deviations of 2 %): what states its answer in the
+    format states a wrong one. The other kind is told from the word of a recipe."""
+    preferences = arithmetic_preferences(num=600, rejected="careless", seed=3)
+    stated = [p for p in preferences if "####" in p.rejected]
+    assert 0.42 < len(stated) / 600 < 0.58
+    assert all(p.rejected.rpartition("#### ")[2] != p.chosen.rpartition("#### ")[2] for p in stated)
+    with pytest.raises(DataError, match="careless"):
+        arithmetic_preferences(num=1, rejected="lazy")  # type: ignore[arg-type]

@@ -159,9 +159,17 @@ def test_a_killed_branch_ends_bitwise_the_same(text: str, whole: Path, tmp_path:
     [
         ('start = "dpo"', "stages[0].start"),
         ('heldout = "preferences"', "stages[0].heldout"),
+        ('teacher = "tiny"', "stages[0].teacher"),
+        ("critic = {}", "stages[0].critic"),
         ('verifier = { name = "weighted", parts = { a = { name = "pattern", pattern = "stage:x" } } }', "verifier"),
     ],
-    ids=["a start that is no stage before", "held-out data for a policy", "a model of no stage before"],
+    ids=[
+        "a start that is no stage before",
+        "held-out data for a policy",
+        "an idle teacher",
+        "an idle critic",
+        "a model of no stage before",
+    ],
 )
 def test_what_does_not_fit_together_is_refused(given: str, named: str, tmp_path: Path):
     stage = '[[stages]]\nalgorithm = "grpo"\ndata = "train"\nsampling = { temperature = 1.0 }\n'
