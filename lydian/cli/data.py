@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -32,6 +34,9 @@ Threshold = Annotated[float | None, typer.Option(help="Feedback, best: the score
 Columns = Annotated[list[str] | None, typer.Option(help="Another column name: completion=solution; repeatable.")]
 Spread = Annotated[list[str] | None, typer.Option(help="A column that holds one reply, or a list; repeatable.")]
 Labels = Annotated[list[str] | None, typer.Option(help="What a word of the labels means: up=true; repeatable.")]
+Rewrite = Annotated[
+    list[str] | None, typer.Option(help="Change the replies first, as sed does: s/PATTERN/REPLACEMENT/; repeatable.")
+]
 
 
 def pairs(
@@ -46,6 +51,7 @@ def pairs(
     column: Columns = None,
     spread: Spread = None,
     label: Labels = None,
+    rewrite: Rewrite = None,
     on_bad_row: Annotated[Literal["stop", "skip"], typer.Option(help="At a malformed row.")] = "stop",
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
@@ -62,6 +68,8 @@ def pairs(
     replies, skipped = _read(
         sources, columns=_mapping("--column", column), labels=_labels(label), spread=spread or (), on_bad_row=on_bad_row
     )
+    changes = [_substitution(text) for text in rewrite or ()]
+    replies = [_rewritten(reply, changes) for reply in replies]
     built: Built[Any]
     if kind == "pairs":
         rules = PairRules(rule=rule, margin=margin, most=max_pairs)
@@ -186,6 +194,36 @@ def _mapping(option: str, texts: Sequence[str] | None) -> dict[str, str]:
             )
         found[key] = value
     return found
+
+
+def _substitution(text: str) -> tuple[re.Pattern[str], str]:
+    r"""The pattern and the replacement of s/PATTERN/REPLACEMENT/; another sign may stand in the place of the /.
+
+    >>> pattern, replacement = _substitution(r"s|<<[^>]*>>||")
+    >>> pattern.sub(replacement, "2 + 3 = <<2+3=5>>5")
+    '2 + 3 = 5'
+    """
+    parts = text[1:].split(text[1]) if len(text) > 1 and not text[1].isalnum() else []
+    try:
+        if text[0:1] != "s" or len(parts) != 4 or parts[0] or parts[3] or not parts[1]:
+            raise re.error("not of the form s/PATTERN/REPLACEMENT/")
+        pattern = re.compile(parts[1])
+        pattern.sub(parts[2], "")  # a reference to a group that is not there shows only here
+        return pattern, parts[2]
+    except (re.error, IndexError) as error:
+        raise InputError(
+            where="--rewrite",
+            given=f"{text!r}: {error}",
+            expected="s/PATTERN/REPLACEMENT/, the pattern a regular expression of Python",
+            fix="Write --rewrite 's/^A: /#### /', or with another sign in place of each /.",
+        ) from error
+
+
+def _rewritten(reply: JudgedReply, rules: Sequence[tuple[re.Pattern[str], str]]) -> JudgedReply:
+    text = reply.reply
+    for pattern, replacement in rules:
+        text = pattern.sub(replacement, text)
+    return reply if text == reply.reply else replace(reply, reply=text, num_tokens=None)  # it was another text's length
 
 
 def _labels(texts: Sequence[str] | None) -> dict[str, bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ _LOADERS: dict[str, Callable[..., Any]] = {
     "stepwise": load_stepwise,
     "labelled": load_labelled,
 }
-_TYPES = {
+TYPES: dict[str, type] = {
     "problems": Problem,
     "conversations": Conversation,
     "preferences": Preference,
@@ -54,6 +54,7 @@ _TYPES = {
     "stepwise": Stepwise,
     "labelled": Labelled,
 }
+"""What the rows of a set become, by its kind."""
 NUM_NAMED = 5
 """Rows that a note names, of those left out for one reason."""
 
@@ -75,6 +76,8 @@ class LoadedSet:
 def load_set(recipe: Recipe, name: str, template: Template) -> LoadedSet:
     """Loads and selects one data set: duplicates out, then the share, then length, then the limit; or mixes others.
 
+    The prompt is put around what is left of the share, so that equal texts fall into equal shares whatever it is.
+
     Raises DataError if nothing is left, RecipeError if a generator makes another kind than the recipe says,
     TemplateError for a row that the template cannot lay out, unless bad rows are skipped.
     """
@@ -87,7 +90,7 @@ def load_set(recipe: Recipe, name: str, template: Template) -> LoadedSet:
     if settings.unique and settings.kind == "problems":  # replies to imitate or compare may share a question
         items, num_repeated = drop_duplicates(items)
         left_out.add("repeated", num_repeated, f"{num_repeated} rows with the text of another left out")
-    items = take_share(items, *settings.share, settings.share_seed)
+    items = tuple(_asked(item, settings.prompt) for item in take_share(items, *settings.share, settings.share_seed))
     if settings.max_tokens is not None or settings.on_bad_row == "skip":
         items = _fitting(items, template, settings, left_out)
     if settings.limit is not None:
@@ -102,6 +105,16 @@ def load_set(recipe: Recipe, name: str, template: Template) -> LoadedSet:
     check_unique_ids(items, where=f"data.{name}")
     facts = {"name": name, **facts, "num": len(items), "left_out": left_out.counts}
     return LoadedSet(items=items, facts=facts, notes=(*_balance(items), *left_out.notes))
+
+
+def _asked(item: Any, prompt: str) -> Any:
+    """The item with a text around its last question."""
+    place = max((k for k, message in enumerate(item.messages) if message.role == "user"), default=None)
+    if place is None or prompt == "{question}":
+        return item
+    question = item.messages[place]
+    asked = replace(question, content=prompt.replace("{question}", question.content))
+    return replace(item, messages=(*item.messages[:place], asked, *item.messages[place + 1 :]))
 
 
 @dataclass(slots=True)
@@ -131,7 +144,7 @@ def _generated(data: DataSet) -> tuple[tuple[Any, ...], dict[str, Any]]:
     settings = data.settings
     assert settings.generator is not None
     items = GENERATORS[settings.generator](**data.generator)
-    if not isinstance(items[0], _TYPES[settings.kind]):
+    if not isinstance(items[0], TYPES[settings.kind]):
         raise RecipeError(
             where=f"data.{data.name}.generator",
             given=f"{settings.generator}, which makes {type(items[0]).__name__}s",

@@ -63,6 +63,7 @@ class DataSettings:
                 of `lydian.data.mixtures.mix` stand beside it; what is kept of the sets is said at them
     split       recorded in each row; picks the split of a hub data set
     columns     column names of the rows: what we call it → what the file calls it
+    prompt      text around the last question of each row, {question} in it once
     labels      of feedback: what words other than true, false, 1 and 0 mean: { up = true, down = false }
     on_bad_row  stop at a malformed row, or skip it and list what was skipped
     share       part of the set to keep, [low, high) of a hash of the text in [0, 1): disjoint parts share no text
@@ -78,6 +79,7 @@ class DataSettings:
     mixture: dict[str, float] | None = None
     split: str = ""
     columns: dict[str, str] | None = None
+    prompt: str = "{question}"
     labels: dict[str, bool] | None = None
     on_bad_row: Literal["stop", "skip"] = "stop"
     share: tuple[float, float] = (0.0, 1.0)
@@ -98,6 +100,10 @@ class DataSettings:
             _refuse("DataSettings", found, "one of the three", "Set `path`, `generator` or `mixture`.")
         if self.labels is not None and self.kind != "feedback":
             _refuse("DataSettings.labels", f"labels of {self.kind}", "labels of feedback only", "Remove it.")
+        if self.prompt.count("{question}") != 1:
+            _refuse(
+                "DataSettings.prompt", repr(self.prompt), "{question} in it, once", "Put it where the question goes."
+            )
         if self.mixture is not None:
             self._check_mixture(self.mixture)
         low, high = self.share

@@ -50,6 +50,24 @@ def test_pairs_of_labelled_rows(rows: str, tmp_path: Path) -> None:
         assert line in result.output
 
 
+def test_replies_are_rewritten_before_they_are_compared(rows: str, tmp_path: Path) -> None:
+    """Both rules apply, in order; what they make alike is one reply, with two labels that contradict each other."""
+    out = tmp_path / "out.jsonl"
+    rules = ["--rewrite", "s/it is //", "--rewrite", "s|t(w)o|t\\1O|"]
+    result = lydian("pairs", rows, "--out", str(out), *NAMES, *WORDS, *rules)
+    assert result.exit_code == 0, result.output
+    assert [(p.chosen, p.rejected) for p in load_preferences(out).items] == [("twO", "three")]
+    result = lydian("pairs", rows, "--out", str(out), *NAMES, *WORDS, "--rewrite", "s/.*(two|three)/x/")
+    assert "1 repeated" in result.output and "built          0 pairs" in result.output
+
+
+@pytest.mark.parametrize("rule", ["", "s", "s/a", "s/a/b", "s/a/b/g", "s//b/", "s/(/b/", "s/a/\\1/", "saabaa"])
+def test_a_rule_that_is_none_is_refused(rows: str, tmp_path: Path, rule: str) -> None:
+    result = lydian("pairs", rows, "--out", str(tmp_path / "out.jsonl"), *NAMES, *WORDS, "--rewrite", rule)
+    assert result.exit_code == 2 and "s/PATTERN/REPLACEMENT/" in result.output
+    assert not (tmp_path / "out.jsonl").exists()
+
+
 @pytest.mark.parametrize(("kind", "load", "num"), [("feedback", load_feedback, 3), ("best", load_conversations, 2)])
 def test_feedback_and_best(rows: str, tmp_path: Path, kind: str, load, num: int) -> None:
     out = tmp_path / "out.jsonl"

@@ -93,6 +93,25 @@ def test_selection_takes_duplicates_out_before_shares_lengths_and_limit(tmp_path
     assert {p.id for p in limited.items} <= {p.id for p in short}
 
 
+def test_a_prompt_stands_around_the_last_question(tmp_path: Path):
+    """It counts for the length and not for the share; of several turns the last question has it."""
+
+    def load(data: str, given: list[dict] | None = None) -> LoadedSet:
+        return load_set(recipe(tmp_path, f'path = "rows.jsonl"\n{data}', given or rows(20)), "questions", Words())
+
+    half = "share = [0.0, 0.5]\n"
+    plain, asked = load(half), load(half + 'prompt = "Q: {question} A:"')
+    assert [p.question for p in asked.items] == [f"Q: {p.question} A:" for p in plain.items]
+    assert [p.id for p in load(half + "max_tokens = 5").items] == [p.id for p in plain.items]
+    with pytest.raises(DataError, match="longer than 5 tokens"):
+        load(half + 'max_tokens = 5\nprompt = "Q: {question}"')
+    turns = [{"role": role, "content": text} for role, text in (("user", "a"), ("assistant", "b"), ("user", "c"))]
+    asked = load('prompt = "<{question}>"', [{"messages": turns, "answer": "1"}])
+    assert [m.content for m in asked.items[0].messages] == ["a", "b", "<c>"]
+    with pytest.raises(RecipeError, match="question"):
+        load('prompt = "no place"')
+
+
 def test_complementary_shares_hold_every_row_once(tmp_path: Path):
     parts = [
         load_set(recipe(tmp_path, f'path = "rows.jsonl"\nshare = {share}', rows(40)), "questions", Words()).items
