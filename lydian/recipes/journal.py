@@ -12,6 +12,7 @@ from rich.console import Console
 
 from lydian.data.forest import sequences_of
 from lydian.data.problems import Message
+from lydian.data.sequence import Sequence
 from lydian.recipes.run_dir import RunDir
 from lydian.rollout.engine import Progress
 from lydian.text.template import Template
@@ -119,7 +120,8 @@ def _counts(collected: Collected) -> dict[str, dict[str, int]]:
 
 def _rows(collected: Collected, template: Template) -> list[dict[str, object]]:
     """One row a sample: what it was, how it was judged, and what training made of it."""
-    trained = {s.id: s for s in sequences_of(collected.items)}
+    sequences = sequences_of(collected.items)
+    trained, roles = {s.id: s for s in sequences}, _roles(sequences)
     rows: list[dict[str, object]] = []
     for group in collected.groups:
         for member in group.members:
@@ -146,10 +148,22 @@ def _rows(collected: Collected, template: Template) -> list[dict[str, object]]:
                     "verifier": verdict.verifier,
                     "finish": completion.finish.value,
                     "version": completion.versions[0][1] if completion.versions else None,
+                    **({} if sequence is None or sequence.id not in roles else {"trained_as": roles[sequence.id]}),
                     **_more_than_the_question(group.problem.messages),
                 }
             )
     return rows
+
+
+def _roles(sequences: Seq[Sequence]) -> dict[str, str]:
+    """As what preferences take each sequence, by id; one that stands in several pairs may be both."""
+    roles: dict[str, set[str]] = {}
+    for sequence in sequences:
+        for fact, (yes, no) in (("is_chosen", ("chosen", "rejected")), ("is_desirable", ("desirable", "undesirable"))):
+            if fact in sequence.facts:
+                roles.setdefault(sequence.id, set()).add(yes if sequence.facts[fact] else no)
+                break
+    return {name: ", ".join(sorted(found)) for name, found in roles.items()}
 
 
 def _more_than_the_question(messages: Seq[Message]) -> dict[str, object]:

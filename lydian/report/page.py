@@ -12,8 +12,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from lydian.evaluation.over_optimisation import Course, course_lines, course_of
 from lydian.recipes.run_dir import write_atomically
 from lydian.report.entries import table_entries
+from lydian.report.over_optimisation import over_optimisation_svg
 from lydian.report.overview import COLUMNS, at_k_table, overview, overview_cells, overview_notes
 from lydian.report.record import read_run
 from lydian.report.tables import stage_columns, stage_rows
@@ -33,6 +35,7 @@ _PAGE = """<!doctype html>
 <body>
 <noscript>This report draws itself with JavaScript. The same numbers are in summary.json, next to it.</noscript>
 <script type="application/json" id="data">{data}</script>
+<template id="courses">{courses}</template>
 <script>{script}</script>
 </body>
 </html>
@@ -101,8 +104,40 @@ def render_page(record: dict[str, Any]) -> str:
         title=html.escape(f"{name} · Lydian"),
         style=style,
         data=embed_json({**record, "table": table}),
+        courses="".join(map(_course_figure, courses_of(record))),
         script=script,
     )
+
+
+def courses_of(record: dict[str, Any]) -> list[Course]:
+    """The stages whose reward was watched by a verifier that it did not come from: was the reward over-optimised?"""
+    watched = [
+        name
+        for name, columns in record["metrics"].items()
+        if {"reward", "heldout_accuracy"} <= columns["series"].keys()
+    ]
+    return [course_of(name, _lines(name, record["metrics"][name])) for name in watched]
+
+
+def _lines(stage: str, columns: dict[str, Any]) -> list[dict[str, Any]]:
+    """A stage's metrics line by line again; what a line lacks is left out."""
+    series = columns["series"]
+    return [
+        {
+            "stage": stage,
+            "round": round,
+            "metrics": {name: values[index] for name, values in series.items() if values[index] is not None},
+        }
+        for index, round in enumerate(columns["round"])
+    ]
+
+
+def _course_figure(course: Course) -> str:
+    """The picture with its verdict, as markup: names are escaped, all else is numbers."""
+    verdict = html.escape(course_lines(course)[-1])
+    picture = over_optimisation_svg(course)
+    name = html.escape(course.name)
+    return f'<figure class="card course"><h3>{name}</h3>{picture}<figcaption>{verdict}</figcaption></figure>'
 
 
 def embed_json(value: object) -> str:

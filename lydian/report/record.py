@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,7 @@ def read_run(run_dir: Path) -> Row:
         "stages": stages,
         "metrics": {stage: _columns(metrics, stage) for stage in stages},
         "samples": samples,
-        "flips": _read_flips(reader),
+        "flips": _read_flips(reader, {row.get("name"): row.get("start") for row in (recipe or {}).get("stages", [])}),
         "events": events,
         "missing": reader.missing + [f"{name}/" for name in _FOLDERS if not (run_dir / name).is_dir()],
         "broken": reader.broken,
@@ -159,25 +159,34 @@ def _read_samples(reader: Reader, stages: list[str]) -> Row:
     }
 
 
-def _read_flips(reader: Reader) -> list[Row]:
-    """For each evaluated stage and the one before: problems gained and lost, MAX_FLIPS of each with their outputs."""
+def _read_flips(reader: Reader, starts: Mapping[str, str]) -> list[Row]:
+    """For each evaluated stage and where it started: problems gained and lost, MAX_FLIPS of each with their outputs.
+
+    starts  stage → the stage that it started from; where that is not known, the one evaluated before it
+    """
     flips = []
-    before: tuple[str, dict[str, list[Row]]] | None = None
+    judged: dict[str, dict[str, list[Row]]] = {}
     for stage, path in _records(reader.root).items():
-        judged: dict[str, list[Row]] = {}
-        texts = path.with_name(path.name.replace(".records.", ".generations."))
-        generated = {
-            (row.get("problem_id"), row.get("sample")): row
-            for row in (reader.read_lines(texts.relative_to(reader.root).as_posix()) if texts.exists() else ())
-        }
-        for verdict in reader.read_lines(path.relative_to(reader.root).as_posix()):
-            if verdict.get("outcome") != Outcome.FAILED:
-                record = verdict | generated.get((verdict.get("problem_id"), verdict.get("sample")), {})
-                judged.setdefault(str(record.get("problem_id")), []).append(record)
-        if before is not None:
-            flips.append({"before": before[0], "after": stage, **_compare(before[1], judged)})
-        before = (stage, judged)
+        start = starts.get(stage) or next(reversed(judged), None)
+        judged[stage] = _judged(reader, path)
+        if start in judged:
+            flips.append({"before": start, "after": stage, **_compare(judged[start], judged[stage])})
     return flips
+
+
+def _judged(reader: Reader, path: Path) -> dict[str, list[Row]]:
+    """The records of an evaluation with their texts, by problem; those whose verifier failed are left out."""
+    texts = path.with_name(path.name.replace(".records.", ".generations."))
+    generated = {
+        (row.get("problem_id"), row.get("sample")): row
+        for row in (reader.read_lines(texts.relative_to(reader.root).as_posix()) if texts.exists() else ())
+    }
+    judged: dict[str, list[Row]] = {}
+    for verdict in reader.read_lines(path.relative_to(reader.root).as_posix()):
+        if verdict.get("outcome") != Outcome.FAILED:
+            record = verdict | generated.get((verdict.get("problem_id"), verdict.get("sample")), {})
+            judged.setdefault(str(record.get("problem_id")), []).append(record)
+    return judged
 
 
 def _compare(before: dict[str, list[Row]], after: dict[str, list[Row]]) -> Row:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lydian.report.page import comparison_record, embed_json, write_report
+from lydian.report.page import comparison_record, courses_of, embed_json, write_report
 from lydian.report.record import read_run
 from lydian.report.tables import stage_columns, stage_rows
 from tests.evaluation.conftest import make_report  # noqa: F401  a fixture
@@ -135,6 +135,24 @@ def test_the_comparison_has_every_stage_and_other_runs(make_report: Any, tmp_pat
     assert flip["num_gained"] == 3 and "right" in flip["gained"][0][1]["text"]  # from the file of generations
     (root / "evaluations" / "01_sft.records.jsonl").write_text("no record\n")
     assert "01_sft.records.jsonl" in comparison_record(root)["notes"][0]
+
+
+def test_a_watched_reward_is_drawn(tmp_path: Path) -> None:
+    """Six rounds: the reward goes from 0 to .5, gold from 50 % to 25 %. A stage without gold has no picture."""
+    root = write_fake_run(tmp_path)
+    assert courses_of(read_run(root)) == []
+    assert embedded(write_report(root).read_text(encoding="utf-8"))["stages"][-1] == "grpo"
+    with (root / "metrics.jsonl").open("a", encoding="utf-8") as lines:
+        for round in range(6):
+            metrics = {"reward": round / 10, "heldout_accuracy": 0.5 - round / 20, "kl_reference": round / 10}
+            row = {"stage": "a<b", "round": round, "step": round + 1, "seconds": 1.0}
+            lines.write(json.dumps(row | {"metrics": metrics | {"mean_tokens": 10.0}}) + "\n")
+    (course,) = courses_of(read_run(root))
+    assert course.is_over_optimised and course.rounds[-1].kl == 5.0 and course.loss_from_best == 0.25
+    page = write_report(root).read_text(encoding="utf-8")
+    template = re.search(r'<template id="courses">(.*?)</template>', page, re.DOTALL)
+    assert template is not None and template[1].count("<svg") == 1
+    assert "<h3>a&lt;b</h3>" in template[1] and "over-optimised: proxy +0.4, gold -20.0%" in template[1]
 
 
 def test_numbers_that_are_not_json_are_refused() -> None:

@@ -144,6 +144,23 @@ def test_flips_are_counted_as_the_comparison_counts_them(tmp_path: Path) -> None
     assert [[old["text"], new["text"]] for old, new in flip["lost"]] == [["correct", "unparsed"]]
 
 
+def test_flips_are_against_the_stage_it_started_from(tmp_path: Path) -> None:
+    """kto started from sft, not from dpo before it; without a recipe the one before is all that is known."""
+    for number, (stage, outcome) in enumerate(
+        (("base", "wrong"), ("sft", "correct"), ("dpo", "wrong"), ("kto", "correct"))
+    ):
+        write_lines(
+            tmp_path / f"evaluations/{number:02d}_{stage}.records.jsonl", [{"problem_id": "p0", "outcome": outcome}]
+        )
+    (tmp_path / "run.json").write_text("{}", encoding="utf-8")
+    assert [flip["before"] for flip in read_run(tmp_path)["flips"]] == ["base", "sft", "dpo"]
+    stages = [{"name": name, "start": start} for name, start in (("sft", "base"), ("dpo", "sft"), ("kto", "sft"))]
+    (tmp_path / "recipe.json").write_text(json.dumps({"stages": stages}), encoding="utf-8")
+    flips = read_run(tmp_path)["flips"]
+    assert [flip["before"] for flip in flips] == ["base", "sft", "sft"]
+    assert [flip["num_gained"] for flip in flips] == [1, 0, 0]
+
+
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="a run directory"):
         read_run(tmp_path)

@@ -72,6 +72,15 @@ function flipSection(data) {
   );
 }
 
+// Drawn before the page was written: the page's own markup, with no text of a model in it.
+function courseSection() {
+  const drawn = document.getElementById("courses").content;
+  if (!drawn.childElementCount) return null;
+  const lead =
+    "The reward that was trained on, beside the accuracy of the same completions by a verifier that it did not come from. Where the one rises and the other falls, the reward is over-optimised.";
+  return section("courses-of-reward", "Reward and accuracy", lead, drawn.cloneNode(true));
+}
+
 function eventSection(data) {
   const files = [
     ...data.missing.map((name) => el("li", {}, el("code", {}, name), " was not recorded.")),
@@ -143,10 +152,11 @@ function showReport() {
     overviewSection(data),
     comparisonSection(data),
     curveSection(data),
+    courseSection(),
     sampleSection(data),
     flipSection(data),
     eventSection(data),
-  ];
+  ].filter(Boolean);
   const links = sections.map((node) => el("a", { href: `#${node.id}` }, node.querySelector("h2").textContent));
   document.body.append(
     masthead(data),
