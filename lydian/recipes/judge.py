@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -63,11 +63,11 @@ class Judge:
             highlight=False,
         )
 
-    def scorer(self, stage: str, start: str, measured: Mapping[str, Any], *, began: float) -> None:
-        """Adds the row of a stage that trained a reward model or a classifier, with what was measured of it."""
+    def scorer(self, stage: str, start: str, measure: Callable[[], Mapping[str, Any]], *, began: float) -> None:
+        """Adds the row of a stage that trained a reward model or a classifier, with what `measure` says of it."""
         if not self._is_done(stage):
-            seconds = time.monotonic() - began
-            self._append({"stage": stage, "start": start, "measured": dict(measured), "seconds": seconds})
+            measured = dict(measure())
+            self._append({"stage": stage, "start": start, "measured": measured, "seconds": time.monotonic() - began})
 
     def _evaluate(self, stage: str, side: str | None, engine: Engine, weights: Weights) -> EvalReport:
         prefix = self.run.evaluation_prefix(stage, side)

@@ -257,7 +257,7 @@ class _Resolver:
         bound = self._bind_dataclass(Sampling, sampling, f"{place}.sampling")
         if "verifier" in table:
             return bound, self._verifier(table["verifier"], f"{place}.verifier")
-        if benchmark is None:
+        if benchmark is None or algorithm.credit == "teacher":  # the teacher judges: answers need not be known
             return bound, None
         self.layers.origins[f"{place}.verifier"] = "benchmark.verifier"
         inherited = {"name": benchmark.verifier.name, **benchmark.verifier.settings}

@@ -135,7 +135,7 @@ class _Run:
         if algorithm.is_policy:
             self.judge.policy(stage.name, stage.start, self.engine, learner.weights(), began=began)
         else:
-            self.judge.scorer(stage.name, stage.start, self._measured(stage), began=began)
+            self.judge.scorer(stage.name, stage.start, lambda: self._measured(stage), began=began)
         self.policy.head = None
 
     def _save(self, stage: Stage) -> None:
@@ -252,18 +252,11 @@ class _Run:
         return Corpus(items)
 
     def _rollouts(self, stage: Stage, algorithm: Algorithm) -> Rollouts:
-        problems = self.sets[stage.data].items
-        assert stage.sampling is not None and stage.verifier is not None  # the recipe binds both for problems
-        verifier = self._verifier(stage.verifier)
-        for problem in problems:
-            verifier.check(problem)
-        if is_label_free(verifier.fingerprint):
-            message = f"{verifier.name} reads no gold answer: reward and agreement of this stage are no accuracy"
-            self.run.append_event(stage=stage.name, kind="label-free", message=message)
-        settings = stage.settings
-        if settings.self_test:
-            require_sound(verifier, problems, where=f"stage {stage.name}")
+        problems, settings = self.sets[stage.data].items, stage.settings
+        assert stage.sampling is not None  # the recipe binds it for problems
+        verifier = self._sound_verifier(stage)
         judge = self.judge.benchmark.verifier
+        is_watched = verifier is None or judge.fingerprint != verifier.fingerprint
         return Rollouts(
             engine=self.engine,
             template=self.template,
@@ -275,8 +268,22 @@ class _Run:
             credit=make_credit(algorithm, settings, advantage=stage.advantage, max_tokens=stage.sampling.max_tokens),
             seed=derived_seed(stage.sampling.seed, stage.name),
             most_draws=settings.most_draws,
-            heldout=judge if judge.fingerprint != verifier.fingerprint and self._can_judge(problems) else None,
+            heldout=judge if is_watched and self._can_judge(problems) else None,
         )
+
+    def _sound_verifier(self, stage: Stage) -> Verifier | None:
+        """The stage's verifier, tried on its problems; None where a teacher judges, and nothing else was asked for."""
+        if stage.verifier is None:
+            return None
+        verifier, problems = self._verifier(stage.verifier), self.sets[stage.data].items
+        for problem in problems:
+            verifier.check(problem)
+        if is_label_free(verifier.fingerprint):
+            message = f"{verifier.name} reads no gold answer: reward and agreement of this stage are no accuracy"
+            self.run.append_event(stage=stage.name, kind="label-free", message=message)
+        if stage.settings.self_test:
+            require_sound(verifier, problems, where=f"stage {stage.name}")
+        return verifier
 
     def _can_judge(self, problems: Seq[Problem]) -> bool:
         """Whether the benchmark's verifier reads these problems' answers too."""

@@ -15,7 +15,7 @@ from lydian.data.sequence import Pair, Sequence
 from lydian.errors import RunError
 from lydian.training.loop import Drift, Position
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ from lydian.objectives import divergence
 from lydian.objectives.correction import mean_weight
 from lydian.objectives.loss import Loss
 from lydian.training.optim import OptimiserSettings, make_optimiser
-from lydian.training.site_values import per_site_loss, site_values
+from lydian.training.site_values import per_site_loss, required_teacher, site_values
 from lydian.training.step_facts import STEP_FACTS, with_step_facts, with_stream
 from lydian.training.step_statistics import StepStatistics
 from lydian.training.terms import KL, Correction, EntropyBonus, KLInLoss, KLInReward, correction_weights
@@ -93,7 +93,7 @@ class Learner:
         is_of_tokens = bool({"logprobs", "entropy"} & set(self.needs)) or not set(OUTPUTS) & set(self.needs)
         self._asked = {*self.needs, "logprobs", "entropy"} if is_of_tokens else set(self.needs)
         self._objective = objective
-        self._teacher = _required_teacher(teacher, self.needs)
+        self._teacher = required_teacher(teacher, self.needs)
         self._normaliser: Normaliser = normaliser
         self._constant = constant
         self._kl = kl
@@ -109,6 +109,7 @@ class Learner:
         self._reference = self._copy_trainable() if needs_reference else None
         self._is_reference_cached = needs_reference and reference_logprobs == "cached"
         self._start = self._copy_trainable() if can_restart else None
+        self._last_facts: dict[str, float] = {}
 
     def accumulate(self, items: Seq[Item]) -> dict[str, float]:
         """Adds the gradient of one whole optimiser step's items; returns statistics, means over sites.
@@ -176,6 +177,7 @@ class Learner:
         load_trainable(self._trainable, self._start)
         self._optimiser = make_optimiser(self._trainable.values(), self._settings)
         self._entropy_coef = self._entropy.coef if self._entropy else 0.0
+        self._last_facts = {}
 
     def with_fixed_policies(self, items: Seq[Item], *, num_steps: int) -> list[Item]:
         """A new round's items with the logprobs that stay fixed while it is trained on, where they are needed.
@@ -217,6 +219,7 @@ class Learner:
             "reference": self._reference,
             "start": self._start,
             "entropy_coef": self._entropy_coef,
+            "last_facts": dict(self._last_facts),
             "version": self.version,
         }
 
@@ -227,6 +230,7 @@ class Learner:
         self._reference = state["reference"]
         self._start = state["start"]
         self._entropy_coef = state["entropy_coef"]
+        self._last_facts = dict(state["last_facts"])
         self.version = state["version"]
 
     def _plant(self, items: Seq[Item], weights: Mapping[str, float]) -> list[Forest]:
@@ -251,7 +255,7 @@ class Learner:
         if not names:
             return items
         beta = inspect.signature(self._objective).parameters["beta"].default
-        return with_step_facts(items, names, self._sequence_logprobs, beta=beta)
+        return with_step_facts(items, names, self._sequence_logprobs, beta=beta, last=self._last_facts)
 
     def _sequence_logprobs(self, items: Seq[Item]) -> tuple[Tensor, Tensor]:
         """Σ_t log π and Σ_t log π_reference of each sequence, without gradient."""
@@ -370,19 +374,6 @@ def required_names(function: Callable[..., Any]) -> tuple[str, ...]:
     """The positional parameters of an objective or advantage, settings left out: the data it needs."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return tuple(name for name, p in inspect.signature(function).parameters.items() if p.kind in kinds)
-
-
-def _required_teacher(teacher: Teacher | None, needs: Seq[str]) -> Teacher | None:
-    """The teacher, if the objective asks for one. Raises RunError if it does and there is none."""
-    asked = [name for name in needs if name in ("teacher_logits", "teacher_logprobs")]
-    if asked and teacher is None:
-        raise RunError(
-            where="Learner",
-            given=f"an objective that asks for {asked[0]}, and no teacher",
-            expected="a teacher",
-            fix="Set the stage's `teacher` to a folder, a model's name, or stage:NAME.",
-        )
-    return teacher if asked else None
 
 
 @torch.no_grad()

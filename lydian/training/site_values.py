@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from lydian.data.forest import Forest
+from lydian.errors import RunError
 from lydian.models.policy import Policy
 from lydian.models.teacher import Teacher
 from lydian.objectives.logprobs import CHUNK_ELEMENTS, token_logprobs
@@ -108,3 +109,16 @@ def per_site_loss(objective: Callable[..., Loss], arguments: Seq[Any], *, chunk_
 
 def _product_dtype(policy: Policy) -> torch.dtype:
     return torch.bfloat16 if policy.compute_dtype == torch.bfloat16 else policy.output.weight.dtype
+
+
+def required_teacher(teacher: Teacher | None, needs: Seq[str]) -> Teacher | None:
+    """The teacher, if the objective asks for one. Raises RunError if it does and there is none."""
+    asked = [name for name in needs if name in ("teacher_logits", "teacher_logprobs")]
+    if asked and teacher is None:
+        raise RunError(
+            where="Learner",
+            given=f"an objective that asks for {asked[0]}, and no teacher",
+            expected="a teacher",
+            fix="Set the stage's `teacher` to a folder, a model's name, or stage:NAME.",
+        )
+    return teacher if asked else None

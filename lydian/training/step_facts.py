@@ -23,23 +23,30 @@ Measure = Callable[[Seq[Item]], tuple[Tensor, Tensor]]
 """Σ log π and Σ log π_reference of each sequence, each [s], in the order of `sequences_of`."""
 
 
-def with_step_facts(items: Seq[Item], names: Seq[str], measure: Measure, *, beta: float) -> list[Item]:
+def with_step_facts(
+    items: Seq[Item], names: Seq[str], measure: Measure, *, beta: float, last: dict[str, float]
+) -> list[Item]:
     """The items with the named facts on every sequence.
 
     beta  scale of the objective's rewards
+    last  what the last step measured of the facts that a step may take over (`KEPT`); what this one measures is set
 
-    Raises RunError where the step is too small for one.
+    Raises RunError where the step is too small for one, and there is none to take over.
     """
     for name in names:
         try:
             values = STEP_FACTS[name](items, measure, beta)
         except ValueError as error:
-            raise RunError(
-                where=f"{name} of a step of {len(items)} items",
-                given=str(error),
-                expected="a step large enough to compare its sequences",
-                fix="Raise batch_size.",
-            ) from error
+            if name not in last:
+                raise RunError(
+                    where=f"{name} of a step of {len(items)} items",
+                    given=str(error),
+                    expected="a step large enough to compare its sequences",
+                    fix="Raise batch_size.",
+                ) from error
+            values = torch.full((len(sequences_of(items)),), last[name])
+        if name in KEPT:
+            last[name] = values[0].item()
         items = _with_fact(items, name, values)
     return list(items)
 
@@ -120,3 +127,5 @@ STEP_FACTS: Mapping[str, Callable[[Seq[Item], Measure, float], Tensor]] = {
     "reward_shift": _reward_shift,
 }
 """How each is measured, by the name that objectives ask for."""
+KEPT = ("reward_shift",)
+"""Facts for which a step that cannot measure them, all of one class, takes over the last step's."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -15,8 +17,9 @@ CURRENT, REFERENCE = torch.tensor([-1.0, -4.0, -2.0, -3.0]), torch.tensor([-2.0,
 """Log-ratios 1, −2 | 3, ½; margins of the policy 3 and 1, of the reference 0 and −1.5."""
 
 
-def facts(name: str, items=ITEMS, *, beta: float = 0.1) -> list[float]:
-    found = with_step_facts(items, [name], lambda _: (CURRENT, REFERENCE), beta=beta)
+def facts(name: str, items=ITEMS, *, beta: float = 0.1, last: dict[str, float] | None = None) -> list[float]:
+    last = {} if last is None else last
+    found = with_step_facts(items, [name], lambda _: (CURRENT, REFERENCE), beta=beta, last=last)
     return [s.facts[name] for s in sequences_of(found)]
 
 
@@ -38,6 +41,17 @@ def test_unpaired_partners_have_the_same_rank_in_the_other_class():
 def test_bcos_shift_is_in_units_of_reward():
     """β = 2: ½ · (mean of 2 and 6, which is 4, and of −4 and 1, which is −1.5) = 1.25."""
     assert facts("reward_shift", beta=2.0) == pytest.approx([1.25] * 4)
+
+
+def test_a_step_of_one_class_takes_over_bcos_last_shift():
+    """Its own shift does not exist. Before any step that has both classes there is nothing to take over either."""
+    last: dict[str, float] = {}
+    ups = [replace(sequence(letter, "a"), facts={"is_desirable": 1.0}) for letter in "fghi"]
+    with pytest.raises(RunError, match="one class"):
+        facts("reward_shift", ups, last=last)
+    facts("reward_shift", beta=2.0, last=last)
+    assert facts("reward_shift", ups, last=last) == pytest.approx([1.25] * 4)
+    assert last == {"reward_shift": pytest.approx(1.25)}
 
 
 def test_prompts_are_crossed_with_replies_to_others():
