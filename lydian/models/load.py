@@ -221,7 +221,11 @@ def is_bfloat16_fast() -> bool:
 
 
 def base_of(folder: Path) -> str:
-    """The model that an adapter in a folder belongs on, as the adapter names it. Raises ModelError if it names none."""
+    """The model that an adapter in a folder belongs on, as the adapter names it. Raises ModelError if it names none.
+
+    Where there is nothing at the path that it names, a folder of the same name beside the adapter's own takes its
+    place: a run that was moved or copied took its base along.
+    """
     with reading(folder):
         source = json.loads((folder / "adapter_config.json").read_text()).get("base_model_name_or_path")
     if not source:
@@ -231,7 +235,9 @@ def base_of(folder: Path) -> str:
             expected="the folder or hub id of the adapter's base model",
             fix="Write it into the file.",
         )
-    return str(source)
+    named = Path(source)
+    beside = folder.resolve().parent / named.name
+    return str(beside if named.is_absolute() and not named.exists() and beside.is_dir() else source)
 
 
 def wrap_with(folder: Path, model: PreTrainedModel, *, is_trainable: bool = False) -> PeftModel:

@@ -95,11 +95,15 @@ def frozen_plan(model: nn.Module, of: str) -> list[Held]:
     return [Held(what="weights", of=of, num_bytes=_bytes(model.parameters()))]
 
 
-def trained_plan(model: nn.Module, of: str) -> list[Held]:
-    """A model under AdamW: weights; for each trained number 4 bytes of gradient and 2 · 4 bytes of moments."""
-    trained = FP32 * sum(p.numel() for p in model.parameters() if p.requires_grad)
+def trained_plan(model: nn.Module, of: str, *, is_frozen_shared: bool = False) -> list[Held]:
+    """A model under AdamW: weights; for each trained number 4 bytes of gradient and 2 · 4 bytes of moments.
+
+    is_frozen_shared  its frozen weights are another model's, and counted there
+    """
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    trained = FP32 * sum(p.numel() for p in parameters)
     return [
-        *frozen_plan(model, of),
+        Held(what="weights", of=of, num_bytes=_bytes(parameters if is_frozen_shared else model.parameters())),
         Held(what="moments", of=of, num_bytes=2 * trained),
         Held(what="gradients", of=of, num_bytes=trained, during="updates"),
     ]

@@ -11,16 +11,14 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from lydian.errors import LydianError
-from lydian.models.load import UNTRAINED
 from lydian.models.parameters import planned_parameters
 from lydian.recipes.judge import BASE
 from lydian.recipes.memory import memory_lines
-from lydian.recipes.recipe import DataSet, DataSettings, Recipe, Stage, VerifierSettings, with_stage_folders
+from lydian.recipes.recipe import DataSet, DataSettings, Recipe, Stage, VerifierSettings, stages_named
 from lydian.recipes.run import run_recipe, used_sets
 from lydian.verifiers import VERIFIERS
 
@@ -28,20 +26,14 @@ NUM_ROWS = 8
 NUM_GENERATED = 64
 NUM_TOKENS = 24
 EVEN = {"name": "pattern", "pattern": r"\A(..)*\Z"}
-STAND_INS: Mapping[str, tuple[str, dict[str, Any]]] = {
-    "problems": ("arithmetic", {"num": NUM_ROWS, "split": "train", "min_level": 1, "max_level": 2, "seed": 0}),
-    "conversations": (
-        "arithmetic_solutions",
-        {"num": NUM_ROWS, "split": "train", "min_level": 1, "max_level": 2, "seed": 0},
-    ),
-    "preferences": (
-        "arithmetic_preferences",
-        {"num": NUM_ROWS, "split": "train", "min_level": 1, "max_level": 2, "seed": 0},
-    ),
-    "feedback": (
-        "arithmetic_feedback",
-        {"num": NUM_ROWS, "split": "train", "min_level": 1, "max_level": 2, "seed": 0},
-    ),
+STAND_IN = {"num": NUM_ROWS, "split": "train", "min_level": 1, "max_level": 2, "seed": 0}
+STAND_INS: Mapping[str, str] = {
+    "problems": "arithmetic",
+    "conversations": "arithmetic_solutions",
+    "preferences": "arithmetic_preferences",
+    "feedback": "arithmetic_feedback",
+    "stepwise": "arithmetic_stepwise",
+    "labelled": "arithmetic_labelled",
 }
 """Generators that stand in for data that is not there, by kind."""
 
@@ -123,15 +115,14 @@ def _small(recipe: Recipe, stage: Stage, missing: list[str]) -> Recipe:
 def _generous(verifier: VerifierSettings | None) -> VerifierSettings | None:
     """The verifier, and beside it a rule that half of all completions keep and that decides.
 
-    One that reads tokens, not texts, cannot be a part of another: the rule stands in for it. A model with random
-    weights stands in for one that an earlier stage would train.
+    The rule alone stands in for one that reads tokens, not texts, since that cannot be a part of another; and for one
+    with a model that an earlier stage would train.
     """
     if verifier is None:
         return None
-    if getattr(VERIFIERS[verifier.name].make, "needs_tokens", False):
+    if getattr(VERIFIERS[verifier.name].make, "needs_tokens", False) or stages_named(verifier.settings):
         return VerifierSettings(name=EVEN["name"], settings={"pattern": EVEN["pattern"]})
-    own = with_stage_folders({"name": verifier.name, **verifier.settings}, lambda _: Path(UNTRAINED))
-    parts = {"own": own, "even": EVEN}
+    parts = {"own": {"name": verifier.name, **verifier.settings}, "even": EVEN}
     settings = {"parts": parts, "weights": {"own": 1.0, "even": 1.0}, "decided_by": "even"}
     return VerifierSettings(name="weighted", settings=settings)
 
@@ -145,5 +136,5 @@ def _few(recipe: Recipe, name: str, missing: list[str]) -> DataSet:
         fewer = {"num": min(data.generator["num"], NUM_GENERATED)} if data.settings.generator else {}
         settings = replace(data.settings, limit=NUM_ROWS, max_tokens=None)
         return replace(data, settings=settings, generator={**data.generator, **fewer})
-    generator, generated = STAND_INS[data.settings.kind]
-    return DataSet(name=name, settings=DataSettings(kind=data.settings.kind, generator=generator), generator=generated)
+    settings = DataSettings(kind=data.settings.kind, generator=STAND_INS[data.settings.kind])
+    return DataSet(name=name, settings=settings, generator=STAND_IN)

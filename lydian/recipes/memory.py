@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Seq
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -14,6 +15,7 @@ from lydian.models.memory import (
     decode_plan,
     engine_plan,
     free_bytes,
+    frozen_plan,
     in_units,
     logprob_bytes,
     peak_bytes,
@@ -23,7 +25,7 @@ from lydian.models.memory import (
     trained_plan,
 )
 from lydian.models.parameters import planned_model
-from lydian.recipes.recipe import Recipe, Stage
+from lydian.recipes.recipe import STAGE_PREFIX, Recipe, Stage
 from lydian.rollout.local import MEMORY_SHARE, MOST_SLOTS
 from lydian.training.algorithms import ALGORITHMS
 from lydian.training.stage import critic_settings
@@ -32,10 +34,8 @@ PROMPT_TOKENS = 256
 """Length of the longest prompt that is assumed where the data set sets no `max_tokens`."""
 
 
-def memory_lines(recipe: Recipe, others: Seq[Held] = ()) -> list[str]:
+def memory_lines(recipe: Recipe) -> list[str]:
     """A table for each stage: what is held, by whom, when; the most at one time, beside what is free now.
-
-    others  what stands beside policy, reference, critic and engine: teachers, judges, reward models
 
     One line instead where the model's configuration is not on this machine. Raises what `planned_model` raises.
     """
@@ -47,7 +47,7 @@ def memory_lines(recipe: Recipe, others: Seq[Held] = ()) -> list[str]:
     for stage in recipe.stages:
         if ALGORITHMS[stage.algorithm].objective is None:
             continue  # nothing trains
-        plan = [*stage_plan(recipe, stage, base, budget=int(MEMORY_SHARE * free)), *others]
+        plan = stage_plan(recipe, stage, base, budget=int(MEMORY_SHARE * free))
         peak = peak_bytes(plan)
         verdict = "" if peak <= free else "; too much: lower stages.batching.batch_tokens or set is_checkpointed"
         lines.append(f"memory of {stage.name}: {in_units(peak)} at most; {in_units(free)} free now{verdict}")
@@ -64,12 +64,37 @@ def stage_plan(recipe: Recipe, stage: Stage, base: CausalLM, *, budget: int) -> 
     critic = critic_settings(algorithm, settings)
     plan = trained_plan(trained, "policy")
     if critic is not None and critic.network == "own":
-        plan += trained_plan(trained, "critic")
+        own = _named(critic.start, base) if critic.start else trained
+        plan += trained_plan(own, "critic", is_frozen_shared=not critic.start)
     if settings.kl is not None or "reference_logprobs" in algorithm.needs:
         plan += reference_plan(trained)
+    plan += _beside(recipe, stage, base)
     plan += _passes(recipe, stage, base, is_frozen=adapter is not None)
     plan.append(Held(what="a published version", of="policy", num_bytes=published_bytes(trained), during="sampling"))
     return plan + _engine(recipe, stage, base, budget)
+
+
+def _beside(recipe: Recipe, stage: Stage, base: CausalLM) -> list[Held]:
+    """Frozen models that teach or judge."""
+    judges = [stage.verifier, recipe.benchmark.verifier, *(benchmark.verifier for benchmark in recipe.side.values())]
+    named = [("teacher", stage.teacher)] if stage.teacher else []
+    named += [("reward model", model) for v in judges if v for model in _reward_models({"name": v.name, **v.settings})]
+    held = []
+    for of, source in dict.fromkeys(named):
+        held += frozen_plan(_named(source, base), of)
+    return held
+
+
+def _named(source: str, base: CausalLM) -> CausalLM:
+    """The model of that name; one that is not here to be read is taken for another base model."""
+    is_read = not source.startswith(STAGE_PREFIX)
+    return (planned_model(source, None) if is_read else None) or base
+
+
+def _reward_models(verifier: Mapping[str, Any]) -> list[str]:
+    """The models in a verifier's settings and in those of its parts."""
+    own = [verifier["model"]] if verifier.get("name") == "reward_model" and verifier.get("model") else []
+    return own + [model for part in verifier.values() if isinstance(part, Mapping) for model in _reward_models(part)]
 
 
 def _passes(recipe: Recipe, stage: Stage, base: CausalLM, *, is_frozen: bool) -> list[Held]:

@@ -4,6 +4,7 @@ import hashlib
 import inspect
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from lydian.errors import MissingExtraError, ModelError
 from lydian.models import load, read
 from lydian.models.adapters import AdapterSettings, num_trainable
 from lydian.models.load import (
+    base_of,
     disable_dropout,
     is_bfloat16_fast,
     load_model,
@@ -178,6 +180,17 @@ def test_an_adapter_folder_is_merged_into_its_base(folder):
     assert num_trainable(loaded.model) == num_trainable(load_model(folder).model)  # PEFT's freezing is undone
     assert loaded.tokenizer("w7 w9").input_ids == [7, 9]  # the base's: the adapter folder has none
     assert loaded.digest not in (weights_digest(folder), weights_digest(place))
+
+
+def test_an_adapter_and_its_base_can_be_moved_together(folder, tmp_path):
+    """PEFT writes where the base lay. What lies there now counts first; where nothing does, the folder beside it."""
+    place, expected = adapter_folder(folder)
+    moved = tmp_path / "moved"
+    shutil.copytree(place.parent, moved)
+    assert base_of(moved / place.name) == str(folder)
+    shutil.rmtree(folder)
+    assert base_of(moved / place.name) == str(moved / folder.name)
+    torch.testing.assert_close(logits(load_model(moved / place.name).model), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_an_adapter_folder_can_be_continued(folder):

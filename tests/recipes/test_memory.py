@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lydian.models.memory import Held, peak_bytes
+from lydian.models.memory import peak_bytes
 from lydian.models.parameters import planned_model
 from lydian.recipes.load import load_recipe
 from lydian.recipes.memory import memory_lines, stage_plan
@@ -62,14 +62,33 @@ def test_settings_move_what_they_should(recipe_of):
     assert plan(recipe_of("model.adapter.rank=16"))["policy: moments"] == 8 * 163_840
 
 
-def test_check_lists_a_table_a_stage_and_what_stands_beside(recipe_of, monkeypatch):
+def test_check_lists_a_table_a_stage(recipe_of, monkeypatch):
     monkeypatch.setattr("lydian.recipes.memory.free_bytes", lambda device: 1 << 20)
-    teacher = Held(what="weights", of="teacher", num_bytes=1 << 30)
-    lines = memory_lines(recipe_of(), [teacher])
-    assert lines[0].startswith("memory of grpo: 1.2 GiB at most; 1.0 MiB free now; too much")
-    assert any(line.split() == ["1.0", "GiB", "teacher:", "weights", "always"] for line in lines)
+    lines = memory_lines(recipe_of())
+    assert lines[0].startswith("memory of grpo: ") and lines[0].endswith(
+        "1.0 MiB free now; too much: lower stages.batching.batch_tokens or set is_checkpointed"
+    )
+    assert any(line.split() == ["3.4", "MiB", "policy:", "weights", "always"] for line in lines)
     (line,) = memory_lines(recipe_of("model.source=a-lab/some-model"))
     assert "not here" in line
+
+
+def test_teachers_and_reward_models_are_counted(recipe_of):
+    """894,080 numbers of 4 bytes each: a teacher; a reward model, also where it is part of another verifier."""
+    judge = '{name="reward_model", model="tiny"}'
+    for verifier in (judge, f'{{name="weighted", weights={{r=1.0}}, parts={{r={judge}}}}}'):
+        found = plan(recipe_of(f"stages.grpo.verifier={verifier}"))
+        assert found["reward model: weights"] == 4 * 894_080
+    found = plan(recipe_of("stages.0.algorithm=on_policy_distillation", "stages.0.teacher=tiny"))
+    assert found["teacher: weights"] == 4 * 894_080
+    assert "reward model: weights" not in found
+
+
+def test_a_critic_under_an_adapter_shares_the_frozen_weights(recipe_of):
+    """Rank 16 has 163,840 numbers; a critic that starts from a checkpoint trains all of that, 894,080."""
+    settings = ["stages.0.algorithm=ppo", "model.adapter.rank=16"]
+    assert plan(recipe_of(*settings))["critic: weights"] == 4 * 163_840
+    assert plan(recipe_of(*settings, "stages.0.critic.start=tiny"))["critic: weights"] == 4 * 894_080
 
 
 def test_the_plan_is_the_peak_of_its_parts(recipe_of):
