@@ -26,7 +26,7 @@ class BestOf:
     template     decodes for the verifier
     verifier     scores; of equal scores the first sample wins, one whose judgement FAILED never does unless all did
     problems     what requests ask, by id
-    sampling     of the candidates; a request's own (greedy, as a rule) only sets its seed
+    sampling     of the candidates; a request's own (greedy, as a rule) is not used
     num_samples  N
 
     Its logprobs are those of the candidates' distribution, not of the choice: nothing trains on them.
@@ -58,7 +58,12 @@ class BestOf:
                 expected="one, the best",
                 fix="Evaluate with num_samples = 1; the number of candidates is best_of_n's own num_samples.",
             )
-        groups = self.engine.generate([self._candidates(request) for request in requests], progress)
+
+        def counted(done: int, total: int) -> None:
+            if progress is not None:  # who asked for one completion a request is told of as many
+                progress(done // self.num_samples, total // self.num_samples)
+
+        groups = self.engine.generate([self._candidates(request) for request in requests], counted)
         items = [
             (self.problems[request.problem_id], self.template.decode(completion.tokens), completion.finish)
             for request, group in zip(requests, groups, strict=True)
