@@ -60,10 +60,6 @@ class _Chain:
         done = zip(itertools.pairwise(values), self.operations, strict=True)
         return ", ".join(f"{before}{symbol}{operand}={after}" for (before, after), (symbol, operand, _) in done)
 
-    @property
-    def solution(self) -> str:
-        return _formatted(self, self.values())
-
 
 def arithmetic_problems(
     *, num: int, split: str, min_level: int = 2, max_level: int = 6, seed: int = 0
@@ -90,22 +86,30 @@ def arithmetic_problems(
 
 
 def arithmetic_solutions(
-    *, num: int, split: str = "train", min_level: int = 2, max_level: int = 6, seed: int = 0
+    *,
+    num: int,
+    split: str = "train",
+    max_idle: int = 0,
+    min_level: int = 2,
+    max_level: int = 6,
+    seed: int = 0,
 ) -> list[Conversation]:
     """Questions with worked solutions in the stated format: what supervised fine-tuning imitates.
 
     num        how many, all different
     split      train, heldout or validation: no chain is in two of them
+    max_idle   most steps that add 0 before the answer; each solution draws 0 to so many, evenly
     min_level  fewest operations
     max_level  most operations
     seed       which ones are drawn
     """
+    rng = np.random.Generator(np.random.Philox(seed))
     return [
         Conversation(
             id=f"solution-{split}-{seed}-{index}",
             messages=(
                 Message(role="user", content=chain.question),
-                Message(role="assistant", content=chain.solution),
+                Message(role="assistant", content=_formatted(chain, chain.values(), _idle(max_idle, rng)[0])),
             ),
             source="arithmetic",
             split=split,
@@ -120,6 +124,8 @@ def arithmetic_preferences(
     num: int,
     split: str = "train",
     rejected: Literal["wrong", "careless"] = "wrong",
+    max_idle: int = 0,
+    longer_chosen: float = 1.0,
     min_level: int = 2,
     max_level: int = 6,
     seed: int = 0,
@@ -130,6 +136,9 @@ def arithmetic_preferences(
     split      train, heldout or validation: no chain is in two of them
     rejected   wrong: in the stated format, with every step wrong; careless: by chance in another format, or with a
                wrong answer
+    max_idle   most steps that add 0 before the answer; each reply draws 0 to so many, evenly
+    longer_chosen  probability that of the two draws the chosen reply has the larger: above 1/2, a labeller who takes
+               longer replies for better ones
     min_level  fewest operations
     max_level  most operations
     seed       which ones are drawn
@@ -144,18 +153,24 @@ def arithmetic_preferences(
             fix="Correct it.",
         )
     rng = np.random.Generator(np.random.Philox(seed))
-    return [
-        Preference(
-            id=f"preference-{split}-{seed}-{index}",
-            messages=(Message(role="user", content=chain.question),),
-            chosen=chain.solution,
-            rejected=_careless(chain, rng) if rejected == "careless" else _formatted(chain, _wrong_values(chain, rng)),
-            source="arithmetic",
-            split=split,
-            metadata={"level": len(chain.operations)},
+    worse = _careless if rejected == "careless" else _all_wrong
+    pairs = []
+    for index, chain in enumerate(_distinct_chains(num, split, min_level, max_level, seed)):
+        less, more = sorted(_idle(max_idle, rng))
+        if max_idle and rng.random() >= longer_chosen:
+            less, more = more, less
+        pairs.append(
+            Preference(
+                id=f"preference-{split}-{seed}-{index}",
+                messages=(Message(role="user", content=chain.question),),
+                chosen=_formatted(chain, chain.values(), more),
+                rejected=worse(chain, rng, less),
+                source="arithmetic",
+                split=split,
+                metadata={"level": len(chain.operations)},
+            )
         )
-        for index, chain in enumerate(_distinct_chains(num, split, min_level, max_level, seed))
-    ]
+    return pairs
 
 
 def arithmetic_stepwise(
@@ -291,8 +306,14 @@ GENERATORS: dict[str, Callable[..., list[Any]]] = {
 """Generators by the name that recipes give; their keyword-only parameters are their settings."""
 
 
-def _formatted(chain: _Chain, values: list[int]) -> str:
-    return f" {chain.steps(values)} #### {values[-1]}"
+def _formatted(chain: _Chain, values: list[int], num_idle: int = 0) -> str:
+    last = values[-1]
+    return f" {', '.join([chain.steps(values), *[f'{last}+0={last}'] * num_idle])} #### {last}"
+
+
+def _idle(most: int, rng: np.random.Generator) -> list[int]:
+    """Two draws of a number of idle steps; nothing is drawn where there are none."""
+    return [int(rng.integers(most + 1)) if most else 0 for _ in range(2)]
 
 
 def _written_values(chain: _Chain, error_rate: float, rng: np.random.Generator) -> list[int]:
@@ -305,22 +326,22 @@ def _written_values(chain: _Chain, error_rate: float, rng: np.random.Generator) 
     return values
 
 
-def _wrong_values(chain: _Chain, rng: np.random.Generator) -> list[int]:
-    """Values with an error in each step; at zero an error below it is none, so some need another try."""
+def _all_wrong(chain: _Chain, rng: np.random.Generator, num_idle: int) -> str:
+    """A reply with an error in each step; at zero an error below it is none, so some need another try."""
     values = right = chain.values()
     while values == right:
         values = _written_values(chain, 1.0, rng)
-    return values
+    return _formatted(chain, values, num_idle)
 
 
-def _careless(chain: _Chain, rng: np.random.Generator) -> str:
-    """A reply with a wrong answer in the stated format, or one in another format."""
+def _careless(chain: _Chain, rng: np.random.Generator, num_idle: int) -> str:
+    """A reply with a wrong answer in the stated format, or one in another format, which has no idle steps."""
     if rng.random() < 0.5:
         return _reply(chain, 0.0, 0.3, rng)
     values = chain.values()
     while values[-1] == chain.values()[-1]:
         values = _written_values(chain, 0.3, rng)
-    return _formatted(chain, values)
+    return _formatted(chain, values, num_idle)
 
 
 def _reply(chain: _Chain, formatted_share: float, error_rate: float, rng: np.random.Generator) -> str:

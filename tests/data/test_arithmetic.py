@@ -164,3 +164,27 @@ def test_careless_replies_are_in_another_format_or_wrong():
     assert all(p.rejected.rpartition("#### ")[2] != p.chosen.rpartition("#### ")[2] for p in stated)
     with pytest.raises(DataError, match="careless"):
         arithmetic_preferences(num=1, rejected="lazy")  # type: ignore[arg-type]
+
+
+def test_idle_steps_say_nothing_and_stand_in_longer_replies_for_better_ones():
+    """Of two even draws of 0, 1, 2 the larger is 1/9 · 0 + 3/9 · 1 + 5/9 · 2 = 13/9 in the mean, the smaller 5/9;
+    the standard deviation of either is √(38)/9 ≈ 0.69, of a mean of 900 0.023."""
+    pairs = arithmetic_preferences(num=900, max_idle=2, seed=3)
+    chosen = [p.chosen.count("+0=") for p in pairs]
+    rejected = [p.rejected.count("+0=") for p in pairs]
+    assert all(more >= less for more, less in zip(chosen, rejected, strict=True))
+    assert sum(chosen) / 900 == pytest.approx(13 / 9, abs=0.1) and sum(rejected) / 900 == pytest.approx(5 / 9, abs=0.1)
+    solutions = [c.messages[1].content for c in arithmetic_solutions(num=900, max_idle=2, seed=3)]
+    assert sum(text.count("+0=") for text in solutions) / 900 == pytest.approx(1.0, abs=0.15)
+    plain = [c.messages[1].content for c in arithmetic_solutions(num=900, seed=3)]
+    assert [re.sub(r", \d+\+0=\d+", "", text) for text in solutions] == plain
+    assert not any("+0=" in p.chosen + p.rejected for p in arithmetic_preferences(num=100, seed=3))
+
+
+def test_the_longer_reply_is_chosen_as_often_as_asked():
+    """Where the two differ, in 6 of 9 pairs. Of 600 such pairs a share of 0.7 has a standard deviation of 0.019."""
+    pairs = arithmetic_preferences(num=900, max_idle=2, longer_chosen=0.7, seed=3)
+    gaps = [p.chosen.count("+0=") - p.rejected.count("+0=") for p in pairs]
+    unequal = [gap for gap in gaps if gap]
+    assert len(unequal) / 900 == pytest.approx(6 / 9, abs=0.06)
+    assert sum(gap > 0 for gap in unequal) / len(unequal) == pytest.approx(0.7, abs=0.08)
