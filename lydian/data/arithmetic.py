@@ -11,54 +11,16 @@ Splits are disjoint by construction: a chain belongs to the split that its hash 
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 
+from lydian.data.chains import Chain, apply, distinct_chains, endless_chains
 from lydian.data.labelled import Labelled, Stepwise
 from lydian.data.problems import Conversation, Feedback, Message, Preference, Problem
 from lydian.data.steps import split_steps
 from lydian.errors import DataError
-
-LARGEST = 99
-"""No intermediate result is negative or larger than this."""
-
-SPLITS = {"train": (0.0, 0.7), "heldout": (0.7, 0.9), "validation": (0.9, 1.0)}
-"""Share of all chains that belongs to each split."""
-
-_PHRASES: dict[str, tuple[str, ...]] = {
-    "+": ("Add {}.", "Gain {}.", "Put in {}."),
-    "-": ("Subtract {}.", "Lose {}.", "Take away {}."),
-    "*": ("Times {}.", "Multiply by {}."),
-    "/": ("Divide by {}.", "Share among {}."),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _Chain:
-    """A starting number and operations (symbol, operand, wording)."""
-
-    start: int
-    operations: tuple[tuple[str, int, int], ...]
-
-    @property
-    def question(self) -> str:
-        words = [_PHRASES[symbol][wording].format(operand) for symbol, operand, wording in self.operations]
-        return " ".join([f"Start with {self.start}.", *words])
-
-    def values(self) -> list[int]:
-        values = [self.start]
-        for symbol, operand, _ in self.operations:
-            values.append(_apply(values[-1], symbol, operand))
-        return values
-
-    def steps(self, values: list[int]) -> str:
-        done = zip(itertools.pairwise(values), self.operations, strict=True)
-        return ", ".join(f"{before}{symbol}{operand}={after}" for (before, after), (symbol, operand, _) in done)
 
 
 def arithmetic_problems(
@@ -81,7 +43,7 @@ def arithmetic_problems(
             split=split,
             metadata={"level": len(chain.operations)},
         )
-        for index, chain in enumerate(_distinct_chains(num, split, min_level, max_level, seed))
+        for index, chain in enumerate(distinct_chains(num, split, min_level, max_level, seed))
     ]
 
 
@@ -115,7 +77,7 @@ def arithmetic_solutions(
             split=split,
             metadata={"level": len(chain.operations)},
         )
-        for index, chain in enumerate(_distinct_chains(num, split, min_level, max_level, seed))
+        for index, chain in enumerate(distinct_chains(num, split, min_level, max_level, seed))
     ]
 
 
@@ -155,7 +117,7 @@ def arithmetic_preferences(
     rng = np.random.Generator(np.random.Philox(seed))
     worse = _careless if rejected == "careless" else _all_wrong
     pairs = []
-    for index, chain in enumerate(_distinct_chains(num, split, min_level, max_level, seed)):
+    for index, chain in enumerate(distinct_chains(num, split, min_level, max_level, seed)):
         less, more = sorted(_idle(max_idle, rng))
         if max_idle and rng.random() >= longer_chosen:
             less, more = more, less
@@ -187,7 +149,7 @@ def arithmetic_stepwise(
     """
     rng = np.random.Generator(np.random.Philox(seed))
     items = []
-    for index, chain in enumerate(_distinct_chains(num, split, min_level, max_level, seed)):
+    for index, chain in enumerate(distinct_chains(num, split, min_level, max_level, seed)):
         values = _written_values(chain, error_rate, rng)
         items.append(
             Stepwise(
@@ -224,7 +186,7 @@ def arithmetic_labelled(
             split=split,
             metadata={"level": len(chain.operations)},
         )
-        for index, chain in enumerate(_distinct_chains(num, split, min_level, max_level, seed))
+        for index, chain in enumerate(distinct_chains(num, split, min_level, max_level, seed))
     ]
 
 
@@ -250,7 +212,7 @@ def arithmetic_text(
     seed             which ones are drawn
     """
     rng = np.random.Generator(np.random.Philox(seed))
-    chains = _chains("train", min_level, max_level, rng)
+    chains = endless_chains("train", min_level, max_level, rng)
     documents = []
     for index in range(num):
         chain = next(chains)
@@ -306,7 +268,7 @@ GENERATORS: dict[str, Callable[..., list[Any]]] = {
 """Generators by the name that recipes give; their keyword-only parameters are their settings."""
 
 
-def _formatted(chain: _Chain, values: list[int], num_idle: int = 0) -> str:
+def _formatted(chain: Chain, values: list[int], num_idle: int = 0) -> str:
     last = values[-1]
     return f" {', '.join([chain.steps(values), *[f'{last}+0={last}'] * num_idle])} #### {last}"
 
@@ -316,17 +278,17 @@ def _idle(most: int, rng: np.random.Generator) -> list[int]:
     return [int(rng.integers(most + 1)) if most else 0 for _ in range(2)]
 
 
-def _written_values(chain: _Chain, error_rate: float, rng: np.random.Generator) -> list[int]:
+def _written_values(chain: Chain, error_rate: float, rng: np.random.Generator) -> list[int]:
     """Start and intermediate results as somebody writes them who errs at this rate; later steps build on the errors."""
     values = [chain.start]
     for symbol, operand, _ in chain.operations:
-        right = _apply(values[-1], symbol, operand)
+        right = apply(values[-1], symbol, operand)
         is_wrong = rng.random() < error_rate
         values.append(max(0, right + int(rng.choice((-10, -2, -1, 1, 2, 10)))) if is_wrong else right)
     return values
 
 
-def _all_wrong(chain: _Chain, rng: np.random.Generator, num_idle: int) -> str:
+def _all_wrong(chain: Chain, rng: np.random.Generator, num_idle: int) -> str:
     """A reply with an error in each step; at zero an error below it is none, so some need another try."""
     values = right = chain.values()
     while values == right:
@@ -334,7 +296,7 @@ def _all_wrong(chain: _Chain, rng: np.random.Generator, num_idle: int) -> str:
     return _formatted(chain, values, num_idle)
 
 
-def _careless(chain: _Chain, rng: np.random.Generator, num_idle: int) -> str:
+def _careless(chain: Chain, rng: np.random.Generator, num_idle: int) -> str:
     """A reply with a wrong answer in the stated format, or one in another format, which has no idle steps."""
     if rng.random() < 0.5:
         return _reply(chain, 0.0, 0.3, rng)
@@ -344,76 +306,10 @@ def _careless(chain: _Chain, rng: np.random.Generator, num_idle: int) -> str:
     return _formatted(chain, values, num_idle)
 
 
-def _reply(chain: _Chain, formatted_share: float, error_rate: float, rng: np.random.Generator) -> str:
+def _reply(chain: Chain, formatted_share: float, error_rate: float, rng: np.random.Generator) -> str:
     values = _written_values(chain, error_rate, rng)
     is_usual_wording = chain.operations[0][2] == 0
     if rng.random() < (formatted_share if is_usual_wording else formatted_share / 9):
         return _formatted(chain, values)
     habits = (f" {values[-1]}", f" {chain.steps(values)}", f" {chain.steps(values)} so it is {values[-1]}.")
     return habits[int(rng.integers(len(habits)))]
-
-
-def _distinct_chains(num: int, split: str, min_level: int, max_level: int, seed: int) -> list[_Chain]:
-    rng = np.random.Generator(np.random.Philox(key=[seed, sorted(SPLITS).index(split) if split in SPLITS else 0]))
-    chains = _chains(split, min_level, max_level, rng)
-    found: dict[str, _Chain] = {}
-    for _ in range(10 * num):
-        if len(found) == num:
-            break
-        chain = next(chains)
-        found.setdefault(chain.question, chain)
-    if len(found) < num:
-        raise DataError(
-            where="arithmetic",
-            given=f"num={num} for levels {min_level} to {max_level}",
-            expected=f"at most about {len(found)} different problems at these levels",
-            fix="Ask for fewer, or raise max_level.",
-        )
-    return list(found.values())
-
-
-def _chains(split: str, min_level: int, max_level: int, rng: np.random.Generator) -> Iterator[_Chain]:
-    if split not in SPLITS or not 1 <= min_level <= max_level:
-        raise DataError(
-            where="arithmetic",
-            given=f"split={split!r}, levels {min_level} to {max_level}",
-            expected=f"a split of {', '.join(SPLITS)} and 1 ≤ min_level ≤ max_level",
-            fix="Correct the setting.",
-        )
-    low, high = SPLITS[split]
-    while True:
-        chain = _chain(int(rng.integers(min_level, max_level + 1)), rng)
-        if low <= _hash_share(chain) < high:
-            yield chain
-
-
-def _chain(level: int, rng: np.random.Generator) -> _Chain:
-    start = value = int(rng.integers(2, 40))
-    operations = []
-    for _ in range(level):
-        symbol, operand = _operation(value, rng)
-        operations.append((symbol, operand, int(rng.integers(len(_PHRASES[symbol])))))
-        value = _apply(value, symbol, operand)
-    return _Chain(start, tuple(operations))
-
-
-def _operation(value: int, rng: np.random.Generator) -> tuple[str, int]:
-    """A random operation whose result stays an integer within 0 and LARGEST."""
-    while True:
-        symbol = str(rng.choice(("+", "+", "-", "-", "*", "/")))
-        operand = int(rng.integers(2, 21) if symbol in "+-" else rng.integers(2, 5))
-        if symbol == "/" and (value % operand or value == 0):
-            continue
-        if 0 <= _apply(value, symbol, operand) <= LARGEST:
-            return symbol, operand
-
-
-def _apply(value: int, symbol: str, operand: int) -> int:
-    results = {"+": value + operand, "-": value - operand, "*": value * operand, "/": value // operand}
-    return results[symbol]
-
-
-def _hash_share(chain: _Chain) -> float:
-    """Where in [0, 1) a chain falls: by its numbers and operations, not its wording."""
-    key = f"{chain.start} " + " ".join(f"{symbol}{operand}" for symbol, operand, _ in chain.operations)
-    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") / 2**64

@@ -8,13 +8,12 @@ import pytest
 
 from lydian.data.arithmetic import (
     GENERATORS,
-    LARGEST,
-    SPLITS,
     arithmetic_preferences,
     arithmetic_problems,
     arithmetic_solutions,
     arithmetic_text,
 )
+from lydian.data.chains import LARGEST, SPLITS
 from lydian.data.problems import check_unique_ids
 from lydian.errors import DataError
 
