@@ -43,13 +43,18 @@ def planned_bytes(config: dict[str, Any], model: LlamaForCausalLM, copy: LlamaFo
     tree = config["prompt"] + config["group"] * config["new_tokens"]
     tokens = min(config["problems"] * tree, max(batching.batch_tokens, tree))
     is_bfloat16 = config["dtype"] == "bfloat16"
-    activations = activation_bytes(
-        shape, tokens=tokens, row_tokens=max(tree, min(tokens, batching.row_tokens)), is_bfloat16=is_bfloat16
-    )
+    activations = activation_bytes(shape, tokens=tokens, is_bfloat16=is_bfloat16)
     rows, capacity = config["problems"] * config["group"], config["prompt"] + config["new_tokens"]
     plan = [
         *trained_plan(model, "policy"),
-        *engine_plan(copy, rows=rows, capacity=capacity, chunk=min(2048, config["problems"] * config["prompt"])),
+        *engine_plan(
+            copy,
+            rows=rows,
+            capacity=capacity,
+            chunk=min(2048, config["problems"] * config["prompt"]),
+            num_prompts=config["problems"],
+            prompt_tokens=config["prompt"],
+        ),
         Held(what="activations", of="policy", num_bytes=activations, during="updates"),
         Held(what="logits", of="policy", num_bytes=logprob_bytes(shape, tokens=tokens), during="updates"),
         Held(what="a published version", of="policy", num_bytes=published_bytes(model), during="sampling"),

@@ -9,6 +9,9 @@ from typing import Any
 
 from channel import Commands, serve, use_threads
 
+MEMORY_SHARE = 0.4
+"""Of the memory of the cores' NUMA node, which vLLM reserves at its start: ample for these models and lengths."""
+
 
 def load(config: dict[str, Any]) -> Commands:
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # its time and memory are then this process's
@@ -23,6 +26,7 @@ def load(config: dict[str, Any]) -> Commands:
         enforce_eager=True,
         max_model_len=longest + 1,
         max_num_seqs=max(256, len(prompts) * config["group"]),
+        gpu_memory_utilization=MEMORY_SHARE,
     )
 
     def step(index: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ Weights, gradients, moments and the cache are exact. Activations are what torch 
 Llama-like models (RMSNorm, rotary attention, gated MLP); for others an estimate. Symbols of the equations:
 
     L layers, d width of the residual stream, q width of all query heads, k width of all key heads, m inner width of
-    the MLP, V vocabulary, T tokens of one pass, R tokens of one row, b bytes of a number
+    the MLP, V vocabulary, T tokens of one pass, b bytes of a number
 """
 
 from __future__ import annotations
@@ -132,36 +132,44 @@ def activation_bytes(
     shape: Shape,
     *,
     tokens: int,
-    row_tokens: int,
     is_bfloat16: bool = False,
     is_frozen: bool = False,
     is_checkpointed: bool = False,
 ) -> int:
-    """What one forward pass keeps for its backward pass: T (L a + 4 (3 d + R)); checkpointed 4 L d + a instead of L a.
+    """What one forward pass keeps for its backward pass: T (L a + 4 · 3 d); checkpointed 4 L d + a instead of L a.
 
     a, a layer's bytes a token, counts the inputs of what is differentiated: two states of the residual stream, each
-    normed, and normed and scaled; queries, keys, values (keys and values repeated for each query head) and the
-    attention's result; gate, its activation, up and their product. 3 d: the last norm; R: the mask.
+    normed, and normed and scaled; queries, keys, values and the attention's result, in fp32, and its result once more;
+    gate, its activation, up and their product. 3 d: the last norm. Keys and values are held once for each branch that
+    reads them (`tree_attention`); one and a half times a token is what is counted. Masks, made once for all layers,
+    are not.
 
-        fp32      a = 4 ((6 − 2 f) d + 4 q + 4 m) + h (8 − 4 f) (q + k)
-        bfloat16  a = (26 − 8 f) d + 8 q + 8 m + h 6 (q + k)    one copy for each matrix product that reads a state
+        fp32      a = 4 ((6 − 2 f) d + 3 q + 3 k + 4 m) + h (8 − 4 f) (q + k)
+        bfloat16  a = (26 − 8 f) d + 10 q + 12 k + 8 m + h 6 (q + k)   a copy for each matrix product that reads it
 
     f = 1 where the layers' own weights are frozen (adapters), h = 1 where heads are normed; else 0. Low-rank adapters
     add 28 r a token and layer, which is left out.
     """
     f, d = int(is_frozen), shape.width
     heads = (shape.query_width + shape.key_width) * shape.has_head_norms
-    a_layer = FP32 * ((6 - 2 * f) * d + 4 * shape.query_width + 4 * shape.inner) + (8 - 4 * f) * heads
+    attention = 3 * shape.query_width + 3 * shape.key_width
+    a_layer = FP32 * ((6 - 2 * f) * d + attention + 4 * shape.inner) + (8 - 4 * f) * heads
     if is_bfloat16:
-        a_layer = (26 - 8 * f) * d + 8 * shape.query_width + 8 * shape.inner + 6 * heads
+        attention = 10 * shape.query_width + 12 * shape.key_width
+        a_layer = (26 - 8 * f) * d + attention + 8 * shape.inner + 6 * heads
     layers = FP32 * shape.layers * d + a_layer if is_checkpointed else shape.layers * a_layer
-    return tokens * (layers + FP32 * (3 * d + row_tokens))
+    return tokens * (layers + FP32 * 3 * d)
 
 
 def logprob_bytes(shape: Shape, *, tokens: int) -> int:
     """Log-probabilities of T predictions, in chunks: 4 · 5 min(T V, chunk) + 4 V d, the output matrix's gradient."""
     chunk = min(tokens * shape.vocabulary, CHUNK_ELEMENTS)
     return FP32 * (CHUNK_COPIES * chunk + shape.vocabulary * shape.width)
+
+
+def cache_itemsize(dtype: torch.dtype) -> int:
+    """Bytes of a number in the cache of a model with weights of this type: on a CPU, Llama-like models keep fp32."""
+    return dtype.itemsize if torch.cuda.is_available() else max(FP32, dtype.itemsize)
 
 
 def cache_token_bytes(shape: Shape, itemsize: int) -> int:
@@ -205,16 +213,20 @@ def decode_plan(shape: Shape, *, capacity: int, budget: int, itemsize: int, most
     return max(0, (budget - chunk * a_token) // decode_row_bytes(shape, capacity, itemsize)), chunk
 
 
-def engine_plan(model: PreTrainedModel, *, rows: int, capacity: int, chunk: int) -> list[Held]:
+def engine_plan(
+    model: PreTrainedModel, *, rows: int, capacity: int, chunk: int, num_prompts: int = 0, prompt_tokens: int = 0
+) -> list[Held]:
     """The local engine on a copy of a model: weights, 2 L k b a token of the cache, and what a step computes.
 
-    rows      completions side by side
-    capacity  tokens of the longest prompt with its completion
-    chunk     tokens of prompts computed at a time
+    rows           completions side by side
+    capacity       tokens of the longest prompt with its completion
+    chunk          tokens of prompts computed at a time
+    num_prompts    prompts of up to `prompt_tokens` tokens that are held once for all of their completions
     """
-    shape, itemsize = shape_of(model.config), model.dtype.itemsize
-    cache = rows * capacity * cache_token_bytes(shape, itemsize)
-    step = rows * decode_row_bytes(shape, capacity, itemsize) - cache
+    shape, itemsize = shape_of(model.config), cache_itemsize(model.dtype)
+    own = capacity - prompt_tokens * (num_prompts > 0)
+    cache = (rows * own + num_prompts * prompt_tokens) * cache_token_bytes(shape, itemsize)
+    step = rows * (decode_row_bytes(shape, capacity, itemsize) - capacity * cache_token_bytes(shape, itemsize))
     head, embedding = model.get_output_embeddings().weight, model.get_input_embeddings().weight
     is_held_twice = head is embedding and not torch.cuda.is_available() and is_worth_packing(head)
     return [

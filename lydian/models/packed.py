@@ -38,6 +38,7 @@ class FrozenLinear(nn.Module):
         self._weight = _stacked(weights)
         self._bias = _stacked(biases) if biases else None
         self._is_packed = can_pack(self._weight)
+        self._dtype = self._weight.dtype
         if self._is_packed:
             self._weight = _packed(self._weight)
         for layer in layers:
@@ -53,7 +54,7 @@ class FrozenLinear(nn.Module):
         """Takes new values of its parameters."""
         weights = [tensors[name] for name in self._weight_names]
         if self._is_packed:
-            self._weight = _packed(_stacked(weights).float())
+            self._weight = _packed(_stacked(weights).to(self._dtype))
         else:
             _fill(self._weight, weights)
         if self._bias is not None:
@@ -74,7 +75,10 @@ def can_pack(weight: Tensor) -> bool:
 
 def is_worth_packing(weight: Tensor) -> bool:
     """Whether packing makes products with this matrix faster, where it is possible."""
-    return weight.dtype == torch.float32 and weight.numel() >= _FEWEST_WEIGHTS
+    has_kernel = weight.dtype == torch.float32 or (
+        weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
+    return has_kernel and weight.numel() >= _FEWEST_WEIGHTS
 
 
 def freeze_linears(model: nn.Module) -> list[FrozenLinear]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -16,6 +18,7 @@ from lydian.data.sequence import Sequence
 from lydian.errors import ModelError
 from lydian.models.heads import Head
 from lydian.models.prefix import PrefixCache, prefix_states, require_recorded
+from lydian.models.tree_attention import TreeMask, install
 from lydian.objectives.logprobs import log_collision, token_logprobs
 
 
@@ -46,6 +49,7 @@ class Policy:
         causal_lm: PreTrainedModel = model.get_base_model() if isinstance(model, PeftModel) else model
         self._body = causal_lm.base_model
         self._kinds = sliding_layers(causal_lm.config.get_text_config())
+        self._reads_trees = install(causal_lm)
         self.output = causal_lm.get_output_embeddings()
         if is_checkpointed:
             require_recorded(model)
@@ -93,15 +97,17 @@ class Policy:
                 return self._body(input_ids=forest.tokens, use_cache=False, **cache).last_hidden_state
             return self._body(
                 input_ids=forest.tokens,
-                attention_mask=attention_masks(forest, self._kinds, self._mask_dtype, num_before),
+                attention_mask=attention_masks(self._kinds, self._mask_of(forest, num_before)),
                 position_ids=forest.positions + num_before,
                 use_cache=False,
                 **cache,
             ).last_hidden_state
 
-    @property
-    def _mask_dtype(self) -> torch.dtype:
-        return self.compute_dtype if self.compute_dtype == torch.bfloat16 else self.output.weight.dtype
+    def _mask_of(self, forest: Forest, num_before: int) -> Callable[[int | None], Tensor]:
+        if self._reads_trees:
+            return partial(TreeMask.of, forest, num_before)
+        dtype = self.compute_dtype if self.compute_dtype == torch.bfloat16 else self.output.weight.dtype
+        return partial(dense_mask, forest, dtype, num_before)
 
     def find_layout(self) -> Layout:
         """`shared` if masked attention reproduces plain causal attention on this model, else `single`."""
@@ -177,25 +183,27 @@ def sliding_layers(config: PreTrainedConfig) -> LayerKinds:
     return LayerKinds(window, bool(layer_types))
 
 
-def attention_masks(
-    forest: Forest, kinds: LayerKinds, dtype: torch.dtype, num_before: int = 0
-) -> Tensor | dict[str, Tensor]:
-    """Additive masks [rows, 1, length, length]: 0 where query i sees key j (j ≤ i < reach[j]), else the lowest number.
+def attention_masks(kinds: LayerKinds, mask_of: Callable[[int | None], Tensor]) -> Tensor | dict[str, Tensor]:
+    """The masks of each kind of layer that a model has, made by `mask_of(window)`."""
+    masks = {"full_attention": mask_of(None)}
+    if kinds.window:
+        masks["sliding_attention"] = mask_of(kinds.window)
+    return kinds.select(masks)
 
-    Layers with a sliding window of w see only keys less than w positions back. With `num_before` keys of a prefix in
-    front, which all queries see, masks are [rows, 1, length, num_before + length].
+
+def dense_mask(forest: Forest, dtype: torch.dtype, num_before: int, window: int | None) -> Tensor:
+    """Additive [rows, 1, length, num_before + length]: 0 where query i sees key j (j ≤ i < reach[j]), else the lowest
+    number.
+
+    num_before  keys of a prefix in front, which all queries see
+    window      only keys less than so many positions back are seen; None: all
     """
     index = torch.arange(forest.tokens.shape[1], device=forest.reach.device)
     is_visible = (index[None, :] <= index[:, None]) & (index[:, None] < forest.reach[:, None, :])
     is_visible = nn.functional.pad(is_visible, (num_before, 0), value=True)
-    masks = {"full_attention": _additive(is_visible, dtype)}
-    if kinds.window:
+    if window:
         before = torch.arange(-num_before, 0, device=forest.reach.device).expand(len(forest.positions), -1)
         distance = forest.positions[:, :, None] - torch.cat([before, forest.positions], dim=1)[:, None, :]
-        masks["sliding_attention"] = _additive(is_visible & (distance < kinds.window), dtype)
-    return kinds.select(masks)
-
-
-def _additive(is_visible: Tensor, dtype: torch.dtype) -> Tensor:
+        is_visible &= distance < window
     mask = torch.zeros(is_visible.shape, dtype=dtype, device=is_visible.device)
     return mask.masked_fill_(~is_visible, torch.finfo(dtype).min)[:, None]

@@ -12,6 +12,7 @@ from lydian.models.load import is_bfloat16_fast
 from lydian.models.memory import (
     Held,
     activation_bytes,
+    cache_itemsize,
     decode_plan,
     engine_plan,
     free_bytes,
@@ -105,7 +106,6 @@ def _passes(recipe: Recipe, stage: Stage, base: CausalLM, *, is_frozen: bool) ->
     activations = activation_bytes(
         shape,
         tokens=batching.batch_tokens,
-        row_tokens=batching.row_tokens,
         is_bfloat16=is_bfloat16,
         is_frozen=is_frozen,
         is_checkpointed=recipe.model.is_checkpointed,
@@ -126,6 +126,6 @@ def _engine(recipe: Recipe, stage: Stage, base: CausalLM, budget: int) -> list[H
     new = max(sampling.max_tokens for sampling in (stage.sampling, recipe.benchmark.sampling) if sampling is not None)
     shape, capacity = shape_of(base.config), prompt + new
     rows, chunk = decode_plan(
-        shape, capacity=capacity, budget=budget, itemsize=base.dtype.itemsize, most_tokens=PREFILL_TOKENS
+        shape, capacity=capacity, budget=budget, itemsize=cache_itemsize(base.dtype), most_tokens=PREFILL_TOKENS
     )
     return engine_plan(base, rows=min(rows, MOST_SLOTS), capacity=capacity, chunk=chunk)

@@ -14,6 +14,9 @@ from torch import Tensor
 
 from lydian.data.trajectory import Sampling
 
+AT_A_TIME = 1 << 20
+"""Logits that are drawn from at a time: they stay in the processor's cache from the first pass to the last."""
+
 BLOCK = 256
 """The cumulative sum runs over blocks of the vocabulary, then inside one: 49k entries cost two short passes."""
 
@@ -27,12 +30,19 @@ def uniforms(seed: int, problem_id: str, sample: int, num: int) -> np.ndarray:
 def draw(logits: Tensor, sampling: Sampling, uniform: Tensor) -> tuple[Tensor, Tensor]:
     """Tokens [n] and their log-probabilities [n] in nats under the sampling distribution.
 
-    logits   [n, vocabulary] fp32; overwritten
+    logits   [n, vocabulary]; overwritten
     uniform  [n] in [0, 1); not used when greedy
 
-    Greedy takes the likeliest token, whose probability is then 1. Otherwise logits are divided by the temperature;
-    top-k, top-p and min-p then remove tokens, in this order, and what is left is normalised again.
+    Greedy takes the likeliest token, whose probability is then 1. Otherwise logits are divided by the temperature, in
+    fp32; top-k, top-p and min-p then remove tokens, in this order, and what is left is normalised again.
     """
+    rows = max(1, AT_A_TIME // logits.shape[1])
+    parts = zip(logits.split(rows), uniform.split(rows), strict=True)
+    tokens, logprobs = zip(*(_draw(some.float(), sampling, numbers) for some, numbers in parts), strict=True)
+    return torch.cat(tokens), torch.cat(logprobs)
+
+
+def _draw(logits: Tensor, sampling: Sampling, uniform: Tensor) -> tuple[Tensor, Tensor]:
     if sampling.is_greedy:
         tokens = logits.argmax(-1)
         return tokens, torch.zeros(len(tokens), device=logits.device)

@@ -197,8 +197,8 @@ class LocalEngine:
     ) -> list[Tensor]:
         """Fills free slots from the queue; returns the hidden states that predict the new completions' first tokens.
 
-        A prompt is computed once, for all completions of it that begin together; later ones copy it from one that
-        still runs.
+        A prompt is computed once, for all completions of it that begin together and those that follow while one of
+        them still runs.
         """
         fresh = [queue.popleft() for _ in range(min(decoder.num_slots - len(running), len(queue)))]
         groups = [(index, [k for _, k in members]) for index, members in groupby(fresh, key=lambda item: item[0])]
@@ -226,15 +226,27 @@ class LocalEngine:
         return [torch.stack([run.prompt_hidden for run in started])] if started else []
 
     def _decoder(self, requests: Collection[Request], sampling: Sampling) -> Decoder:
-        """Its buffers are the engine's largest cost in memory; they live as long as a call of `generate`."""
-        capacity = max(len(request.prompt) for request in requests) + sampling.max_tokens
+        """Its buffers are the engine's largest cost in memory; they live as long as a call of `generate`.
+
+        The budget is planned as if no two completions shared a prompt: in the end, the longest ones may not.
+        """
+        longest = max(len(request.prompt) for request in requests)
+        capacity = longest + sampling.max_tokens
         fitting, chunk = self._plan(capacity + (0 if self._prefix is None else self._prefix.shape[3]))
         slots = min(fitting, sum(request.num_samples for request in requests), MOST_SLOTS)
-        return Decoder(self._body, num_slots=slots, capacity=capacity, prefill_tokens=chunk, prefix=self._prefix)
+        return Decoder(
+            self._body,
+            num_slots=slots,
+            capacity=capacity,
+            num_prompts=min(slots, len(requests)) if self._body.shares_prompts else 0,
+            prompt_tokens=longest,
+            prefill_tokens=chunk,
+            prefix=self._prefix,
+        )
 
     def _plan(self, capacity: int) -> tuple[int, int]:
         """Completions that fit side by side, and tokens of a chunk. Raises EngineError if not one completion fits."""
-        itemsize, budget = self._body.dtype.itemsize, self._memory_bytes
+        itemsize, budget = self._body.cache_dtype.itemsize, self._memory_bytes
         if budget is None:
             budget = int(MEMORY_SHARE * free_bytes(self._body.device))
         slots, chunk = decode_plan(
