@@ -24,6 +24,8 @@ OUTPUTS: tuple[Output, ...] = ("value", "score", "class_logits")
 """What objectives may ask a head for. A value speaks of what is to come, so it is read before the token is; a score and
 class logits judge what has been written, so they are read after it."""
 HEAD_FILE = "head.safetensors"
+CRITIC_FOLDER = "critic"
+"""Within the folder of a policy, what its critic was in the end."""
 
 
 class Head(nn.Module):

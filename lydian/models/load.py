@@ -223,8 +223,8 @@ def is_bfloat16_fast() -> bool:
 def base_of(folder: Path) -> str:
     """The model that an adapter in a folder belongs on, as the adapter names it. Raises ModelError if it names none.
 
-    Where there is nothing at the path that it names, a folder of the same name beside the adapter's own takes its
-    place: a run that was moved or copied took its base along.
+    Where there is nothing at the path that it names, a folder of the same name beside the adapter's own, or one above
+    (a critic lies within its policy's folder), takes its place: a run that was moved or copied took its base along.
     """
     with reading(folder):
         source = json.loads((folder / "adapter_config.json").read_text()).get("base_model_name_or_path")
@@ -236,8 +236,9 @@ def base_of(folder: Path) -> str:
             fix="Write it into the file.",
         )
     named = Path(source)
-    beside = folder.resolve().parent / named.name
-    return str(beside if named.is_absolute() and not named.exists() and beside.is_dir() else source)
+    around = [parent / named.name for parent in folder.resolve().parents[:2]]
+    is_moved = named.is_absolute() and not named.exists()
+    return str(next((place for place in around if is_moved and place.is_dir()), source))
 
 
 def wrap_with(folder: Path, model: PreTrainedModel, *, is_trainable: bool = False) -> PeftModel:

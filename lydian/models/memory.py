@@ -28,8 +28,8 @@ FP32 = 4
 LOGIT_COPIES = 3
 """Logits, their probabilities and what drawing makes of them, at the same time."""
 
-CHUNK_COPIES = 5
-"""What the backward pass of log-probabilities makes of a chunk of logits, at the same time."""
+CHUNK_COPIES = 3
+"""What log-probabilities and their backward pass make of a chunk of logits, at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +162,7 @@ def activation_bytes(
 
 
 def logprob_bytes(shape: Shape, *, tokens: int) -> int:
-    """Log-probabilities of T predictions, in chunks: 4 · 5 min(T V, chunk) + 4 V d, the output matrix's gradient."""
+    """Log-probabilities of T predictions, in chunks: 4 · 3 min(T V, chunk) + 4 V d, the output matrix's gradient."""
     chunk = min(tokens * shape.vocabulary, CHUNK_ELEMENTS)
     return FP32 * (CHUNK_COPIES * chunk + shape.vocabulary * shape.width)
 

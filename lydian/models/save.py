@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from lydian.errors import ModelError
-from lydian.models.heads import Head
+from lydian.models.heads import CRITIC_FOLDER, Head
 from lydian.models.load import locate, name_model
 from lydian.models.merge import base_tensors, is_quantised, merged_tensors, trained_rows
+from lydian.models.policy import Policy
 from lydian.models.quantised import QUANTISED_BASE
 from lydian.models.read import read_folder, read_tokenizer
 
@@ -33,13 +34,15 @@ def save_model(
     *,
     merge: bool,
     head: Head | None = None,
+    critic: Policy | None = None,
 ) -> None:
     """Write model, tokenizer, chat template and generation config into the folder `path`, all or nothing.
 
     A model with an adapter is written as the adapter alone (PEFT's format) or, with `merge`, as a full checkpoint
     with the adapter merged in (transformers' format); a model without adapter always as a full checkpoint. A head that
-    was trained beside it goes into the same folder. The model in memory stays as it is. Everything is first written
-    beside `path` and then moved there; what was there before is replaced, and survives a failure.
+    was trained beside it goes into the same folder; a critic, for a later one to go on from, into a folder within: its
+    head, and its network where that is not the model itself. The model in memory stays as it is. Everything is first
+    written beside `path` and then moved there; what was there before is replaced, and survives a failure.
 
     Raises ModelError when writing fails, when an adapter's base is not on disk (see `place_base` and
     `check_adapter_base`), or when `merge` is asked of a prefix.
@@ -50,6 +53,8 @@ def save_model(
         write_model(model, tokenizer, staging, merge=merge)
         if head is not None:
             head.save(staging)
+        if critic is not None:
+            _write_critic(critic, model, tokenizer, staging / CRITIC_FOLDER)
 
 
 def write_model(
@@ -146,6 +151,16 @@ def staged_folder(path: Path) -> Iterator[Path]:
     finally:
         if staging is not None:
             shutil.rmtree(staging, ignore_errors=True)
+
+
+def _write_critic(
+    critic: Policy, model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, folder: Path
+) -> None:
+    assert critic.head is not None  # a critic has one
+    folder.mkdir()
+    if critic.model is not model:
+        write_model(critic.model, tokenizer, folder, merge=False)
+    critic.head.save(folder)
 
 
 def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:

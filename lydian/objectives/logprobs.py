@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-CHUNK_ELEMENTS = 1 << 23
-"""Logits held at a time: 32 MiB in fp32, small enough to stay out of the way of any model's activations."""
+CHUNK_ELEMENTS = 1 << 22
+"""Logits held at a time: 16 MiB in fp32, less than what glibc asks the system for anew at each allocation (32 MiB)."""
 
 
 def token_logprobs(
@@ -65,6 +65,10 @@ class _TokenLogprobs(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         ctx.num_rows = max(1, chunk_elements // output.shape[0])
+        ctx.dtypes = hidden.dtype, output.dtype
+        device = hidden.device.type
+        if torch.is_autocast_enabled(device):  # the backward pass must make the same logits again, outside of autocast
+            hidden, output = (x.to(torch.get_autocast_dtype(device)) for x in (hidden, output))
         parts = [_forward_chunk(output, *rows) for rows in _chunks(ctx.num_rows, hidden, target, temperature)]
         empty = hidden.new_zeros(0, dtype=torch.float32)
         logprobs, entropy, normaliser = (
@@ -75,28 +79,26 @@ class _TokenLogprobs(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        grad_logprobs, grad_entropy = grads
         hidden, output, target, temperature, normaliser, entropy = ctx.saved_tensors
-        wants_hidden, wants_output = ctx.needs_input_grad[0], ctx.needs_input_grad[1]
-        grad_hidden = torch.zeros_like(hidden) if wants_hidden else None
-        grad_output = torch.zeros_like(output, dtype=torch.float32) if wants_output else None
+        zeros = torch.zeros_like(normaliser)
+        of_logprob, of_entropy = (zeros if grad is None else grad / temperature for grad in grads)
+        grad_hidden = torch.zeros_like(hidden) if ctx.needs_input_grad[0] else None
+        grad_output = torch.zeros_like(output, dtype=torch.float32) if ctx.needs_input_grad[1] else None
         for start in range(0, hidden.shape[0], ctx.num_rows):
             rows = slice(start, start + ctx.num_rows)
             logprobs = _logits(hidden[rows], output, temperature[rows]).sub_(normaliser[rows, None])
-            probs = logprobs.exp()
-            grad_logits = torch.zeros_like(probs)
-            if grad_entropy is not None:  # dH/dlogit = -p (log p + H)
-                grad_logits = -probs * (logprobs + entropy[rows, None]) * grad_entropy[rows, None]
-            if grad_logprobs is not None:  # dlogp(y)/dlogit = 1[y] - p
-                grad_logits -= probs.mul_(grad_logprobs[rows, None])
-                grad_logits.scatter_add_(1, target[rows, None], grad_logprobs[rows, None])
-            grad_logits /= temperature[rows, None]
+            # dlogp(y)/dlogit = 1[y] − p; dH/dlogit = −p (log p + H)
+            factor = -of_logprob[rows, None]
+            if grads[1] is not None:
+                factor = (logprobs + entropy[rows, None]).mul_(-of_entropy[rows, None]).add_(factor)
+            grad_logits = logprobs.exp_().mul_(factor).scatter_add_(1, target[rows, None], of_logprob[rows, None])
             if grad_hidden is not None:
                 grad_hidden[rows] = grad_logits.to(output.dtype) @ output
             if grad_output is not None:
                 grad_output.addmm_(grad_logits.T, hidden[rows].float())
-        grad_output = grad_output.to(output.dtype) if grad_output is not None else None
-        return grad_hidden, grad_output, None, None, None
+        hidden_dtype, output_dtype = ctx.dtypes
+        grad_hidden = grad_hidden.to(hidden_dtype) if grad_hidden is not None else None
+        return grad_hidden, grad_output.to(output_dtype) if grad_output is not None else None, None, None, None
 
 
 def _logits(hidden: Tensor, output: Tensor, temperature: Tensor) -> Tensor:

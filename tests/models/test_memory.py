@@ -143,10 +143,10 @@ def test_activations_of_checkpointed_layers():
 
 
 def test_log_probabilities_by_hand():
-    """V = 10, d = 2, 3 tokens: 4 · 5 · 30 + 4 · 20; a million tokens: the chunk of 2²³ numbers instead of 10⁷."""
+    """V = 10, d = 2, 3 tokens: 4 · 3 · 30 + 4 · 20; a million tokens: the chunk of 2²² numbers instead of 10⁷."""
     shape = Shape(layers=1, width=2, query_width=2, key_width=2, inner=4, vocabulary=10)
-    assert logprob_bytes(shape, tokens=3) == 680
-    assert logprob_bytes(shape, tokens=10**6) == 20 * 2**23 + 80
+    assert logprob_bytes(shape, tokens=3) == 440
+    assert logprob_bytes(shape, tokens=10**6) == 12 * 2**22 + 80
 
 
 def test_decode_plan_keeps_to_its_budget_and_wastes_less_than_a_row():

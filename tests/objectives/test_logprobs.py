@@ -82,3 +82,22 @@ def test_never_holds_sites_by_vocabulary(monkeypatch: pytest.MonkeyPatch):
     hidden.requires_grad_()
     token_logprobs(hidden, output, target, temperature, chunk_elements=22)[0].sum().backward()
     assert max(sizes) == 22 and len(sizes) == 8
+
+
+def test_under_autocast_the_backward_pass_makes_the_same_logits_again(monkeypatch: pytest.MonkeyPatch):
+    """In bf16, bit for bit: probabilities from other logits than the normaliser's would not sum to one. The gradients
+    keep the inputs' type."""
+    from lydian.objectives import logprobs as module
+
+    made: list[torch.Tensor] = []
+    original = module._logits
+    monkeypatch.setattr(module, "_logits", lambda *args: made.append(original(*args)) or made[-1].clone())
+    hidden, output, target, temperature = inputs()
+    hidden.requires_grad_(), output.requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logprobs, _ = token_logprobs(hidden, output, target, temperature)
+    logprobs.sum().backward()
+    forward, backward = made
+    assert torch.equal(forward, backward)
+    assert not torch.equal(forward, original(hidden, output, temperature))
+    assert hidden.grad.dtype == output.grad.dtype == torch.float32
