@@ -145,12 +145,12 @@ def plant(
 
     items         sequences and pairs; ids unique. A pair never leaves its micro-batch
     weights       sequence id → weight of each of its trained tokens (`site_weights` over the whole step)
-    row_tokens    budget of a row; a longer sequence gets a longer row of its own
+    row_tokens    budget of a row, at most batch_tokens; a longer sequence gets a longer row of its own
     batch_tokens  budget of a forest, padding included; at least one row
 
     Every trained token of every sequence becomes exactly one site of exactly one forest.
     """
-    sequences = sequences_of(items)
+    sequences, row_tokens = sequences_of(items), min(row_tokens, batch_tokens)
     if len({s.id for s in sequences}) != len(sequences):
         raise _layout_error("plant", "two sequences with one id", "unique ids within a step", "Number the samples.")
     plots = [plot for group in _units_by_group(items, layout) for plot in _plots(group, layout, row_tokens)]

@@ -43,11 +43,12 @@ ReferenceLogprobs = Literal["live", "cached"]
 class Batching:
     """How a step is cut into forward passes; changes speed and memory, never the gradient.
 
-    row_tokens    budget of one row of packed trees
+    row_tokens    budget of one row of packed trees, at most batch_tokens; a larger group is split, and its prompt computed
+                  once for each part
     batch_tokens  budget of one forward and backward pass
     """
 
-    row_tokens: int = 512
+    row_tokens: int = 2048
     batch_tokens: int = 4096
 
 
