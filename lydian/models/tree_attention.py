@@ -99,8 +99,6 @@ def install(model: PreTrainedModel) -> bool:
     if model.device.type != "cpu" or implementation not in ("sdpa", IMPLEMENTATION):
         return False
     if implementation == "sdpa" and model._can_set_attn_implementation():
-        AttentionInterface.register(IMPLEMENTATION, attend)
-        AttentionMaskInterface.register(IMPLEMENTATION, sdpa_mask)
         model.set_attn_implementation(IMPLEMENTATION)
     return bool(model.config._attn_implementation == IMPLEMENTATION)
 
@@ -218,3 +216,7 @@ def _gather(flat: Tensor, index: Tensor, shape: torch.Size) -> Tensor:
     # An embedding's backward pass adds up a token's gradients several times faster than an indexing operation's.
     rows = functional.embedding(index.clamp(min=0), flat)
     return rows.view(*index.shape, shape[1], shape[3]).transpose(1, 2)
+
+
+AttentionInterface.register(IMPLEMENTATION, attend)
+AttentionMaskInterface.register(IMPLEMENTATION, sdpa_mask)
