@@ -49,6 +49,7 @@ from lydian.text.encode import encode_items
 from lydian.training.algorithms import ALGORITHMS, Algorithm
 from lydian.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from lydian.training.collect import Corpus, Rollouts, Source, derived_seed
+from lydian.training.critic import ActorCritic
 from lydian.training.given import WithGiven
 from lydian.training.learner import Learner
 from lydian.training.loop import AnyLearner, Position, train
@@ -131,22 +132,23 @@ class _Run:
         if here is None or not here.is_done:
             self._train(index, stage, learner, here, began)
         self.version, self.holds = learner.version, stage.name
-        self._save(stage)
+        self._save(stage, learner)
         if algorithm.is_policy:
             self.judge.policy(stage.name, stage.start, self.engine, learner.weights(), began=began)
         else:
             self.judge.scorer(stage.name, stage.start, lambda: self._measured(stage), began=began)
         self.policy.head = None
 
-    def _save(self, stage: Stage) -> None:
+    def _save(self, stage: Stage, learner: AnyLearner) -> None:
         path = self.run.model_path(stage.name)
         if path.exists():
             return
         head = self.policy.head
-        if head is not None and head.output != "value":  # a critic is of use to its own stage only
+        if head is not None:
             settings = self.recipe.template.settings
             head.facts |= judging_facts(self.policy, self.sets[stage.data].items, self.template, settings)
-        save_model(self.loaded.model, self.loaded.tokenizer, path, merge=False, head=head)
+        critic = learner.critic.policy if isinstance(learner, ActorCritic) else None
+        save_model(self.loaded.model, self.loaded.tokenizer, path, merge=False, head=head, critic=critic)
 
     def _go_to(self, start: str, adapter: AdapterSettings | None) -> None:
         """Takes up the weights that a stage starts from: those in memory, or else that stage's as they were saved."""

@@ -43,8 +43,8 @@ ReferenceLogprobs = Literal["live", "cached"]
 class Batching:
     """How a step is cut into forward passes; changes speed and memory, never the gradient.
 
-    row_tokens    budget of one row of packed trees, at most batch_tokens; a larger group is split, and its prompt computed
-                  once for each part
+    row_tokens    budget of one row of packed trees, at most batch_tokens; of a larger group, the prompt is computed
+                  more than once
     batch_tokens  budget of one forward and backward pass
     """
 

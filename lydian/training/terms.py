@@ -100,8 +100,9 @@ class CriticSettings:
     """The value function of actor–critic methods, and what is done to rewards and advantages around it.
 
     network        own: a model of its own with a value head; shared: a head on the policy's last hidden states
-    start          model that an own network starts from, such as a reward model's folder (its head is taken over); by
-                   default the policy's weights at the stage's start. A new head starts at 0
+    start          model that an own network starts from, such as a reward model's folder (its head is taken over) or
+                   that of a stage with a critic (which goes on as that stage left it); by default the policy's weights
+                   at the stage's start. A new head starts at 0
     loss           squared, or clipped: squared, without a gain from moving farther than `clip` within a round
     clip           bound of the clipped loss, in units of reward
     coef           weight of the value loss in the loss of a shared network

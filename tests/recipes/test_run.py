@@ -69,7 +69,7 @@ def assert_same_run(out: Path, reference: Path) -> None:
     """Bitwise: weights after each stage, every metric of every step, every sample, verdict and evaluation."""
     stages = sorted(folder.name for folder in (reference / "models").iterdir())
     assert sorted(folder.name for folder in (out / "models").glob("[0-9]*")) == stages
-    ours, theirs = (contents(place, "models/[0-9]*/*.safetensors") for place in (out, reference))
+    ours, theirs = (contents(place, "models/[0-9]*/**/*.safetensors") for place in (out, reference))
     assert ours.keys() == theirs.keys()
     assert [name for name in theirs if ours[name] != theirs[name]] == []
     assert rows_of(out / "metrics.jsonl") == rows_of(reference / "metrics.jsonl")
