@@ -160,10 +160,9 @@ class SharedPrompts:
         if self._indices is None:
             owners, device = self.owners, self.owners.device
             order = owners.argsort(stable=True)
-            counts = torch.bincount(owners, minlength=self._prompts.num)
-            most = int(counts.max())
+            most = int(torch.bincount(owners).max())
             rank = torch.empty_like(order)
-            rank[order] = torch.arange(len(order), device=device) - (counts.cumsum(0) - counts)[owners[order]]
+            rank[order] = torch.arange(len(order), device=device) % most  # a prompt's completions are consecutive there
             head = torch.arange(kv_heads, device=device)
             places = (owners[:, None] * kv_heads + head) * most + rank[:, None]
             members = torch.zeros(self._prompts.num * kv_heads * most, dtype=torch.long, device=device)

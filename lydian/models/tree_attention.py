@@ -109,16 +109,17 @@ def attend(
     key: Float[Tensor, "rows kv_heads keys d"],
     value: Float[Tensor, "rows kv_heads keys d"],
     attention_mask: Tensor | None,
+    dropout: float = 0.0,
     scaling: float | None = None,
     **options: Any,
 ) -> tuple[Float[Tensor, "rows length heads d"], None]:
     """softmax(q kᵀ · scaling) v over what each token sees, in fp32 at least: an attention function of transformers.
 
-    Raises ValueError for what it does not compute: soft caps, dropout, biases of positions.
+    Raises ValueError for what it does not compute: soft caps, sinks, biases of positions.
     """
     if not isinstance(attention_mask, TreeMask):
-        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **options)
-    unknown = [name for name in ("softcap", "dropout", "position_bias", "s_aux") if options.get(name)]
+        return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
+    unknown = [name for name in ("softcap", "position_bias", "s_aux") if options.get(name) is not None]
     if unknown:
         raise ValueError(f"attention over trees does not compute {', '.join(unknown)}")
     queries, keys, values = (_flat(states) for states in (query, key, value))
@@ -132,6 +133,7 @@ def attend(
                 attn_mask=None
                 if bundle.hidden is None
                 else bundle.hidden.to(queries.dtype),  # torch 2.13 needs one type
+                dropout_p=dropout,
                 is_causal=bundle.hidden is None,
                 scale=scaling,
                 enable_gqa=query.shape[1] != key.shape[1],

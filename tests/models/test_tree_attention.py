@@ -103,7 +103,7 @@ def test_bfloat16_is_computed_in_fp32():
     assert (found == exact.to(torch.bfloat16)).float().mean() > 0.999
 
 
-@pytest.mark.parametrize("option", ["softcap", "dropout", "s_aux"])
+@pytest.mark.parametrize("option", ["softcap", "position_bias", "s_aux"])
 def test_what_it_does_not_compute_is_refused(option: str):
     (forest,) = forests_of(group_of_answers()[:3], "shared")
     given = [states(forest, 2) for _ in range(3)]
