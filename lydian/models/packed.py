@@ -75,10 +75,11 @@ def can_pack(weight: Tensor) -> bool:
 
 def is_worth_packing(weight: Tensor) -> bool:
     """Whether packing makes products with this matrix faster, where it is possible."""
-    has_kernel = weight.dtype == torch.float32 or (
-        weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    )
-    return has_kernel and weight.numel() >= _FEWEST_WEIGHTS
+    if weight.numel() < _FEWEST_WEIGHTS:
+        return False
+    if weight.dtype == torch.bfloat16:
+        return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return weight.dtype == torch.float32
 
 
 def freeze_linears(model: nn.Module) -> list[FrozenLinear]:

@@ -59,3 +59,13 @@ def test_freezing_a_model_replaces_each_layer_and_keeps_a_tied_embedding(is_pack
         "embed.weight",
     ]
     assert [name for name, _ in model.named_parameters()] == ["embed.weight"]
+
+
+def test_bfloat16_layers_take_fp32_values(is_packed: bool):
+    """What a learner publishes is fp32. The outputs are those of layers in bf16, up to its rounding."""
+    model, new, x = Two(True).bfloat16(), Two(True), torch.randn(4, 7).bfloat16()
+    frozen = FrozenLinear([model.a, model.b], parameter_names(model))
+    assert frozen._is_packed is (is_packed and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    frozen.load({name: tensor.detach() for name, tensor in new.named_parameters()})
+    new.bfloat16()
+    torch.testing.assert_close(frozen(x), torch.cat([new.a(x), new.b(x)], dim=-1).detach(), atol=0.02, rtol=0.02)
