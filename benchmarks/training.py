@@ -10,6 +10,8 @@ import harness
 import summary
 import workload
 
+from lydian.training.learner import Batching
+
 LIMITS = {
     "float32": {"loss": 1e-5, "gradient": 1e-5, "logprobs": 1e-3},
     "bfloat16": {"loss": 0.05, "gradient": 0.3, "logprobs": 1.0},
@@ -26,6 +28,9 @@ def parser(description: str | None, *, learning_rate: float, batch: int) -> argp
     result.add_argument("--batch", type=int, default=batch, help="rows of one optimiser step")
     result.add_argument("--lora", type=int, default=0, metavar="RANK", help="train a LoRA adapter; 0 trains all")
     result.add_argument("--learning-rate", type=float, default=learning_rate)
+    result.add_argument(
+        "--batch-tokens", type=int, default=Batching().batch_tokens, help="of one of Lydian's passes: speed for memory"
+    )
     result.add_argument("--trl-batch", type=int, default=8, help="rows of one of TRL's forward passes")
     result.add_argument("--trl-checkpointing", action="store_true", help="TRL's gradient checkpointing (slower)")
     return result
@@ -33,7 +38,7 @@ def parser(description: str | None, *, learning_rate: float, batch: int) -> argp
 
 def training_config(options: argparse.Namespace, content: object) -> dict[str, Any]:
     """What both workers of a training comparison are told."""
-    names = ("batch", "lora", "learning_rate", "trl_batch", "trl_checkpointing")
+    names = ("batch", "lora", "learning_rate", "batch_tokens", "trl_batch", "trl_checkpointing")
     return (
         harness.base_config(options)
         | {name: getattr(options, name) for name in names}

@@ -10,7 +10,7 @@ from lydian.models.adapters import AdapterSettings
 from lydian.models.load import LoadedModel, load_model
 from lydian.models.policy import Policy
 from lydian.training.algorithms import ALGORITHMS
-from lydian.training.learner import Learner
+from lydian.training.learner import Batching, Learner
 from lydian.training.optim import OptimiserSettings
 from lydian.training.settings import StageSettings
 from lydian.training.stage import make_learner
@@ -26,7 +26,8 @@ def stage_settings(config: dict[str, Any], algorithm: str, **more: Any) -> Stage
     """Constant learning rate, AdamW without decay: what the other side is told as well."""
     normaliser = ALGORITHMS[algorithm].defaults.get("normaliser", "token_mean")
     optimiser = OptimiserSettings(learning_rate=config["learning_rate"])
-    return StageSettings(optimiser=optimiser, normaliser=normaliser, **more)
+    batching = Batching(batch_tokens=config["batch_tokens"])
+    return StageSettings(optimiser=optimiser, normaliser=normaliser, batching=batching, **more)
 
 
 def learner_of(config: dict[str, Any], loaded: LoadedModel, algorithm: str, settings: StageSettings) -> Learner:

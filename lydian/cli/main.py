@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from lydian.cli import answers, data, distill, drills, evaluations, inspection, models, rewards, runs
 from lydian.cli.doctor import doctor
 from lydian.errors import InputError, LydianError
+from lydian.models.allocator import keep_freed_memory
 
 INTERRUPTED = 130
 
@@ -104,6 +105,7 @@ for command in (
 
 def main() -> None:
     """The entry point of the `lydian` script."""
+    keep_freed_memory()  # before torch is imported
     app()
 
 

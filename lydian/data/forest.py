@@ -138,8 +138,8 @@ def plant(
     weights: Mapping[str, float],
     *,
     layout: Layout = "shared",
-    row_tokens: int = 1024,
-    batch_tokens: int = 4096,
+    row_tokens: int = 2048,
+    batch_tokens: int = 2048,
 ) -> list[Forest]:
     """Lays sequences out for the model: trees packed into rows, rows grouped into micro-batches.
 

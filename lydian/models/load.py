@@ -31,6 +31,7 @@ from transformers.utils import logging as transformers_logging
 
 from lydian.errors import ModelError
 from lydian.models.adapters import AdapterSettings, add_adapter
+from lydian.models.allocator import keep_freed_memory
 from lydian.models.fresh import tiny_untrained
 from lydian.models.merge import check_mergeable, merged_tensors
 from lydian.models.prefix import is_prefix
@@ -91,12 +92,13 @@ def load_model(
 
     Every dropout rate (attention's too) is set to 0 in the modules and in the config, hence in checkpoints saved
     later: with dropout, the learner's logprobs would not be those of the policy that sampled. Attention is `sdpa`
-    where the architecture has it, else `eager`. Tied weights stay tied.
+    where the architecture has it, else `eager`. Tied weights stay tied. The process keeps freed memory from now on.
 
     Raises ModelError when the source cannot be found or read, when its weights do not fill the model, when an adapter
     cannot be merged (a prefix), or when `"continue"` has no adapter to continue; MissingExtraError for a GGUF file
     without the `gguf` package, or for a base in 4 bits without bitsandbytes.
     """
+    keep_freed_memory()
     if dtype not in DTYPES:
         raise ModelError(
             where="load_model(dtype=…)", given=repr(dtype), expected=" or ".join(map(repr, DTYPES)), fix="Use auto."

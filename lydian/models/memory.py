@@ -20,7 +20,7 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from lydian.models.packed import is_worth_packing
-from lydian.objectives.logprobs import CHUNK_ELEMENTS
+from lydian.objectives.logprobs import CACHE_ELEMENTS, CHUNK_ELEMENTS
 
 FP32 = 4
 """Bytes of a number of gradients, moments and logits."""
@@ -28,8 +28,8 @@ FP32 = 4
 LOGIT_COPIES = 3
 """Logits, their probabilities and what drawing makes of them, at the same time."""
 
-CHUNK_COPIES = 3
-"""What log-probabilities and their backward pass make of a chunk of logits, at the same time."""
+PART_COPIES = 3
+"""What log-probabilities and their backward pass make of logits in fp32, at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,9 +162,14 @@ def activation_bytes(
 
 
 def logprob_bytes(shape: Shape, *, tokens: int) -> int:
-    """Log-probabilities of T predictions, in chunks: 4 · 3 min(T V, chunk) + 4 V d, the output matrix's gradient."""
-    chunk = min(tokens * shape.vocabulary, CHUNK_ELEMENTS)
-    return FP32 * (CHUNK_COPIES * chunk + shape.vocabulary * shape.width)
+    """Log-probabilities of T predictions: 4 min(T V, chunk) + 4 · 3 min(T V, part) + 4 V d.
+
+    Products with the output matrix, a chunk of them at a time; what is made of a part of the chunk; the output
+    matrix's gradient. A GPU takes the whole chunk as one part.
+    """
+    num_logits = tokens * shape.vocabulary
+    part = min(num_logits, CHUNK_ELEMENTS if torch.cuda.is_available() else CACHE_ELEMENTS)
+    return FP32 * (min(num_logits, CHUNK_ELEMENTS) + PART_COPIES * part + shape.vocabulary * shape.width)
 
 
 def cache_itemsize(dtype: torch.dtype) -> int:

@@ -45,11 +45,11 @@ class Batching:
 
     row_tokens    budget of one row of packed trees, at most batch_tokens; of a larger group, the prompt is computed
                   more than once
-    batch_tokens  budget of one forward and backward pass
+    batch_tokens  budget of one forward and backward pass; more is no faster on a CPU (docs/performance.md)
     """
 
     row_tokens: int = 2048
-    batch_tokens: int = 4096
+    batch_tokens: int = 2048
 
 
 class Learner:

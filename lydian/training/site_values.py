@@ -16,8 +16,11 @@ from lydian.data.forest import Forest
 from lydian.errors import RunError
 from lydian.models.policy import Policy
 from lydian.models.teacher import Teacher
-from lydian.objectives.logprobs import CHUNK_ELEMENTS, token_logprobs
+from lydian.objectives.logprobs import token_logprobs
 from lydian.objectives.loss import Loss
+
+CHUNK_ELEMENTS = 1 << 22
+"""Logits in fp32 that objectives of whole distributions get at a time; they make several more tensors of each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,10 +143,11 @@ def test_activations_of_checkpointed_layers():
 
 
 def test_log_probabilities_by_hand():
-    """V = 10, d = 2, 3 tokens: 4 · 3 · 30 + 4 · 20; a million tokens: the chunk of 2²² numbers instead of 10⁷."""
+    """V = 10, d = 2, 3 tokens: 4 · 30 + 4 · 3 · 30 + 4 · 20; ten million tokens: a chunk of 2²⁴ numbers, not 10⁸, and
+    parts of 2²¹."""
     shape = Shape(layers=1, width=2, query_width=2, key_width=2, inner=4, vocabulary=10)
-    assert logprob_bytes(shape, tokens=3) == 440
-    assert logprob_bytes(shape, tokens=10**6) == 12 * 2**22 + 80
+    assert logprob_bytes(shape, tokens=3) == 560
+    assert logprob_bytes(shape, tokens=10**7) == 4 * 2**24 + 12 * 2**21 + 80
 
 
 def test_decode_plan_keeps_to_its_budget_and_wastes_less_than_a_row():

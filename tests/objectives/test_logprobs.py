@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from lydian.objectives import logprobs as module
 from lydian.objectives.logprobs import token_logprobs
 
 
@@ -22,9 +23,12 @@ def plain(hidden, output, target, temperature):
     return logprobs.gather(1, target[:, None]).squeeze(1), -(logprobs.exp() * logprobs).sum(-1)
 
 
-@pytest.mark.parametrize("chunk_elements", [1, 22, 10_000])
+@pytest.mark.parametrize(("chunk_elements", "cache_elements"), [(1, 1), (22, 1000), (33, 22), (10_000, 33)])
 @pytest.mark.parametrize("wants", ["logprobs", "entropy", "both"])
-def test_values_and_gradients_equal_the_full_softmax(chunk_elements: int, wants: str):
+def test_values_and_gradients_equal_the_full_softmax(
+    chunk_elements: int, cache_elements: int, wants: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "CACHE_ELEMENTS", cache_elements)
     hidden, output, target, temperature = inputs()
     results = []
     for function in (plain, lambda *a: token_logprobs(*a, chunk_elements=chunk_elements)):
@@ -66,32 +70,40 @@ def test_no_sites_is_no_error():
 
 
 def test_never_holds_sites_by_vocabulary(monkeypatch: pytest.MonkeyPatch):
-    """Largest logits tensor made, forward and backward, with room for two rows at a time."""
-    from lydian.objectives import logprobs as module
+    """Largest products and logits made, forward and backward, with room for three rows, and two of them in fp32."""
+    sizes: dict[str, list[int]] = {"_products": [], "_logits": []}
 
-    sizes: list[int] = []
-    original = module._logits
+    def recording(name: str):
+        original = getattr(module, name)
 
-    def recording(*args):
-        logits = original(*args)
-        sizes.append(logits.numel())
-        return logits
+        def function(*args):
+            for made in original(*args):
+                sizes[name].append(made[1].numel())
+                yield made
 
-    monkeypatch.setattr(module, "_logits", recording)
+        return function
+
+    for name in sizes:
+        monkeypatch.setattr(module, name, recording(name))
+    monkeypatch.setattr(module, "CACHE_ELEMENTS", 22)
     hidden, output, target, temperature = inputs()
     hidden.requires_grad_()
-    token_logprobs(hidden, output, target, temperature, chunk_elements=22)[0].sum().backward()
-    assert max(sizes) == 22 and len(sizes) == 8
+    token_logprobs(hidden, output, target, temperature, chunk_elements=33)[0].sum().backward()
+    assert sizes == {"_products": [33, 33, 11] * 2, "_logits": [22, 11, 22, 11, 11] * 2}
 
 
 def test_under_autocast_the_backward_pass_makes_the_same_logits_again(monkeypatch: pytest.MonkeyPatch):
     """In bf16, bit for bit: probabilities from other logits than the normaliser's would not sum to one. The gradients
     keep the inputs' type."""
-    from lydian.objectives import logprobs as module
-
     made: list[torch.Tensor] = []
     original = module._logits
-    monkeypatch.setattr(module, "_logits", lambda *args: made.append(original(*args)) or made[-1].clone())
+
+    def recording(*args):
+        for part, logits, product in original(*args):
+            made.append(logits.clone())
+            yield part, logits, product
+
+    monkeypatch.setattr(module, "_logits", recording)
     hidden, output, target, temperature = inputs()
     hidden.requires_grad_(), output.requires_grad_()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -99,5 +111,5 @@ def test_under_autocast_the_backward_pass_makes_the_same_logits_again(monkeypatc
     logprobs.sum().backward()
     forward, backward = made
     assert torch.equal(forward, backward)
-    assert not torch.equal(forward, original(hidden, output, temperature))
+    assert not torch.equal(forward, hidden @ output.T / temperature[:, None])
     assert hidden.grad.dtype == output.grad.dtype == torch.float32

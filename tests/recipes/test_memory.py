@@ -57,8 +57,8 @@ def test_settings_move_what_they_should(recipe_of):
     assert not any(name.startswith("reference") for name in base)
     kl = plan(recipe_of("stages.grpo.kl.place=loss", "stages.grpo.kl.coef=0.1"))
     assert kl["reference: trained weights"] == 4 * 894_080
-    twice = plan(recipe_of("stages.grpo.batching.batch_tokens=8192"))
-    assert twice["policy: activations of 8,192 tokens"] == 2 * base["policy: activations of 4,096 tokens"]
+    twice = plan(recipe_of("stages.grpo.batching.batch_tokens=4096"))
+    assert twice["policy: activations of 4,096 tokens"] == 2 * base["policy: activations of 2,048 tokens"]
     assert plan(recipe_of("model.adapter.rank=16"))["policy: moments"] == 8 * 163_840
 
 
