@@ -47,6 +47,16 @@ def is_llama_like(model: PreTrainedModel) -> bool:
     )
 
 
+def cache_dtype(model: PreTrainedModel, device: torch.device) -> torch.dtype:
+    """Of the keys and values while a model is sampled from on a device.
+
+    A CPU reads fp32 keys faster than it multiplies single rows in bf16, and the scores are exacter; models that
+    transformers' own modules compute keep to their own type.
+    """
+    is_widened = device.type == "cpu" and is_llama_like(model)
+    return torch.promote_types(model.dtype, torch.float32) if is_widened else model.dtype
+
+
 @dataclass(frozen=True, slots=True)
 class _Block:
     """RMSNorm → attention → RMSNorm → gated MLP; both are added to the residual stream. Qwen3 norms its heads too."""
@@ -79,8 +89,7 @@ class LlamaBody:
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
         self.shares_prompts = self.device.type == "cpu"
-        # A CPU reads fp32 keys faster than it multiplies single rows in bf16; the scores are exacter, too.
-        self.cache_dtype = torch.promote_types(self.dtype, torch.float32) if self.shares_prompts else self.dtype
+        self.cache_dtype = cache_dtype(model, self.device)
         self._eps: float = model.config.rms_norm_eps
         self._kv_heads: int = model.config.num_key_value_heads
         self._query_heads: int = model.config.num_attention_heads

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from lydian.models.llama_decode import cache_dtype
 from lydian.models.packed import is_worth_packing
 from lydian.objectives.logprobs import CACHE_ELEMENTS, CHUNK_ELEMENTS
 
@@ -172,9 +173,9 @@ def logprob_bytes(shape: Shape, *, tokens: int) -> int:
     return FP32 * (min(num_logits, CHUNK_ELEMENTS) + PART_COPIES * part + shape.vocabulary * shape.width)
 
 
-def cache_itemsize(dtype: torch.dtype) -> int:
-    """Bytes of a number in the cache of a model with weights of this type: on a CPU, Llama-like models keep fp32."""
-    return dtype.itemsize if torch.cuda.is_available() else max(FP32, dtype.itemsize)
+def cache_itemsize(model: PreTrainedModel) -> int:
+    """Bytes of a number in the engine's cache, on a GPU where there is one."""
+    return cache_dtype(model, torch.device("cuda" if torch.cuda.is_available() else "cpu")).itemsize
 
 
 def cache_token_bytes(shape: Shape, itemsize: int) -> int:
@@ -228,7 +229,7 @@ def engine_plan(
     chunk          tokens of prompts computed at a time
     num_prompts    prompts of up to `prompt_tokens` tokens that are held once for all of their completions
     """
-    shape, itemsize = shape_of(model.config), cache_itemsize(model.dtype)
+    shape, itemsize = shape_of(model.config), cache_itemsize(model)
     own = capacity - prompt_tokens * (num_prompts > 0)
     cache = (rows * own + num_prompts * prompt_tokens) * cache_token_bytes(shape, itemsize)
     step = rows * (decode_row_bytes(shape, capacity, itemsize) - capacity * cache_token_bytes(shape, itemsize))

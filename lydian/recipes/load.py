@@ -20,6 +20,7 @@ from lydian.recipes.recipe import (
     BenchmarkSettings,
     DataSet,
     DataSettings,
+    EngineSettings,
     Explained,
     ModelSettings,
     Recipe,
@@ -34,7 +35,7 @@ from lydian.training.settings import StageSettings
 from lydian.verifiers import VERIFIERS
 
 TEMPLATES = {"chat": ChatTemplate, "plain": PlainTemplate}
-TABLES = ("model", "template", "data", "benchmark", "side_benchmarks", "stages")
+TABLES = ("model", "engine", "template", "data", "benchmark", "side_benchmarks", "stages")
 ROLLOUT_KEYS = ("verifier", "sampling", "advantage")
 HEAD_KEYS = ("name", "algorithm", "data", "start", "adapter", "heldout", "given_data", "teacher")
 STAGE_KEYS = (*HEAD_KEYS, "objective", *ROLLOUT_KEYS)
@@ -66,16 +67,18 @@ class _Resolver:
         own = {key: value for key, value in self.table.items() if key not in TABLES}
         head = self._bind(schema.head, own, "", TABLES)
         model = self._bind_dataclass(ModelSettings, self._required("model"), "model")
+        engine = self._bind_dataclass(EngineSettings, self.table.get("engine", {}), "engine")
         template = self._template()
         root, data = self._data_sets()
         benchmark = self._benchmark(self._required("benchmark"), "benchmark")
         side = self._side_benchmarks()
         stages = self._stages(benchmark)
         self.errors.raise_if_any()
-        assert head and model and template and benchmark  # each that is None has left an error
+        assert head and model and engine and template and benchmark  # each that is None has left an error
         return Recipe(
             **head,
             model=model,
+            engine=engine,
             template=template,
             root=root,
             data=data,

@@ -28,7 +28,7 @@ from lydian.errors import DataError, RecipeError, TemplateError
 from lydian.evaluation.benchmark import Benchmark
 from lydian.models.adapters import AdapterSettings
 from lydian.models.heads import Head, head_for
-from lydian.models.load import LoadedModel, is_adapter_folder, is_bfloat16_fast, load_model
+from lydian.models.load import Dtype, LoadedModel, is_adapter_folder, is_bfloat16_fast, load_model
 from lydian.models.policy import Policy
 from lydian.models.save import check_adapter_base, place_base
 from lydian.recipes.recipe import BenchmarkSettings, DataSet, DataSettings, Recipe, VerifierSettings
@@ -299,10 +299,16 @@ def build_policy(
     return loaded, Policy(loaded.model, compute_dtype=dtype, is_checkpointed=recipe.model.is_checkpointed)
 
 
-def build_engine(recipe: Recipe, template: Template) -> LocalEngine:
-    """A local engine around a second copy of the model, without adapters."""
+def build_engine(recipe: Recipe, template: Template, dtype: Dtype = "float32") -> LocalEngine:
+    """A local engine around another copy of the model, without adapters."""
     torch.manual_seed(recipe.seed)  # for a model that begins with random weights
-    return LocalEngine.of(recipe.model.source, template, new_tokens=recipe.model.new_tokens)
+    return LocalEngine.of(
+        recipe.model.source,
+        template,
+        dtype=dtype,
+        memory_bytes=recipe.engine.memory_bytes,
+        new_tokens=recipe.model.new_tokens,
+    )
 
 
 def make_head(algorithm: Algorithm, policy: Policy, items: Seq[Any]) -> Head | None:

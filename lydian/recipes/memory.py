@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -48,7 +50,7 @@ def memory_lines(recipe: Recipe) -> list[str]:
     for stage in recipe.stages:
         if ALGORITHMS[stage.algorithm].objective is None:
             continue  # nothing trains
-        plan = stage_plan(recipe, stage, base, budget=int(MEMORY_SHARE * free))
+        plan = stage_plan(recipe, stage, base, budget=recipe.engine.memory_bytes or int(MEMORY_SHARE * free))
         peak = peak_bytes(plan)
         verdict = "" if peak <= free else "; too much: lower stages.batching.batch_tokens or set is_checkpointed"
         lines.append(f"memory of {stage.name}: {in_units(peak)} at most; {in_units(free)} free now{verdict}")
@@ -120,12 +122,18 @@ def _passes(recipe: Recipe, stage: Stage, base: CausalLM, *, is_frozen: bool) ->
 
 
 def _engine(recipe: Recipe, stage: Stage, base: CausalLM, budget: int) -> list[Held]:
-    """The engine that samples rollouts and evaluations, its cache sized for the longer of the two."""
+    """The engine that samples evaluations and rollouts, its cache sized for the longer of the two; where rollouts are
+    sampled in another type, the weights of a second one, which takes no more while it samples."""
     names = {stage.data, recipe.benchmark.data}
     prompt = max(recipe.data[name].settings.max_tokens or PROMPT_TOKENS for name in names)
     new = max(sampling.max_tokens for sampling in (stage.sampling, recipe.benchmark.sampling) if sampling is not None)
     shape, capacity = shape_of(base.config), prompt + new
     rows, chunk = decode_plan(
-        shape, capacity=capacity, budget=budget, itemsize=cache_itemsize(base.dtype), most_tokens=PREFILL_TOKENS
+        shape, capacity=capacity, budget=budget, itemsize=cache_itemsize(base), most_tokens=PREFILL_TOKENS
     )
-    return engine_plan(base, rows=min(rows, MOST_SLOTS), capacity=capacity, chunk=chunk)
+    size = {"rows": min(rows, MOST_SLOTS), "capacity": capacity, "chunk": chunk}
+    plan = engine_plan(base, **size)
+    if recipe.engine.dtype != "float32":
+        sampler = copy.deepcopy(base).to(getattr(torch, recipe.engine.dtype))
+        plan += [replace(held, of="sampler") for held in engine_plan(sampler, **size) if held.during == "always"]
+    return plan

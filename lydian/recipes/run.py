@@ -92,7 +92,9 @@ class _Run:
         self._say_parameters()
         self.template = build_template(recipe, self.loaded)
         self.sets = {name: self._load_set(name) for name in used_sets(recipe)}
-        self.engine = build_engine(recipe, self.template)
+        self.engine = self.sampler = build_engine(recipe, self.template)
+        if recipe.engine.dtype != "float32":
+            self.sampler = build_engine(recipe, self.template, recipe.engine.dtype)
         self.judge = Judge(
             recipe=recipe,
             run=run,
@@ -260,7 +262,7 @@ class _Run:
         judge = self.judge.benchmark.verifier
         is_watched = verifier is None or judge.fingerprint != verifier.fingerprint
         return Rollouts(
-            engine=self.engine,
+            engine=self.sampler,
             template=self.template,
             verifier=verifier,
             problems=problems,

@@ -15,7 +15,7 @@ from torch import Tensor
 from lydian.data.trajectory import Completion, Finish, Sampling
 from lydian.errors import EngineError
 from lydian.models.decode import PREFILL_TOKENS, CausalLM, Decoder, body_of
-from lydian.models.load import load_model
+from lydian.models.load import Dtype, load_model
 from lydian.models.memory import (
     decode_plan,
     decode_row_bytes,
@@ -120,10 +120,16 @@ class LocalEngine:
 
     @classmethod
     def of(
-        cls, source: str | Path, template: Template, *, memory_bytes: int | None = None, new_tokens: Seq[str] = ()
+        cls,
+        source: str | Path,
+        template: Template,
+        *,
+        dtype: Dtype = "float32",
+        memory_bytes: int | None = None,
+        new_tokens: Seq[str] = (),
     ) -> LocalEngine:
         """An engine around a checkpoint (see `load_model`) that decodes and stops as the template says."""
-        loaded = load_model(source, new_tokens=new_tokens)
+        loaded = load_model(source, dtype=dtype, new_tokens=new_tokens)
         loaded.model.to("cuda" if torch.cuda.is_available() else "cpu")
         stop_tokens = template.stop_tokens | loaded.stop_tokens
         return cls(loaded.model, stop_tokens=stop_tokens, decode=template.decode, memory_bytes=memory_bytes)

@@ -18,10 +18,10 @@ from transformers import (
 
 from lydian.errors import ModelError
 from lydian.models.decode import Decoder, TransformersBody, body_of
-from lydian.models.llama_decode import LlamaBody
+from lydian.models.llama_decode import LlamaBody, cache_dtype
 from lydian.models.weights import weights_of
 from tests.models.families import _SHAPE as SHAPE
-from tests.models.families import VOCABULARY, make
+from tests.models.families import FAMILIES, VOCABULARY, make
 
 SMOLLM2 = SHAPE | {"hidden_size": 48, "intermediate_size": 128, "num_attention_heads": 6, "num_key_value_heads": 2}
 LLAMA3 = {
@@ -79,6 +79,14 @@ def logits_by_steps(decoder: Decoder, tokens: list[int], num_prompt: int) -> tor
     hidden = [decoder.prefill([tokens[:num_prompt]])]
     hidden += [decoder.step(torch.tensor([token])) for token in tokens[num_prompt:]]
     return decoder.logits(torch.cat(hidden))
+
+
+def test_a_cpu_widens_the_cache_of_models_written_out_here_and_of_no_other():
+    """bf16 weights: fp32 keys on a CPU, bf16 ones on a GPU, and bf16 ones where transformers' modules decode."""
+    llama, other = (FAMILIES[name]().to(torch.bfloat16) for name in ("llama", "gpt2"))
+    assert cache_dtype(llama, torch.device("cpu")) == body_of(llama).cache_dtype == torch.float32
+    assert cache_dtype(llama, torch.device("cuda")) == torch.bfloat16
+    assert cache_dtype(other, torch.device("cpu")) == body_of(other).cache_dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("name", KNOWN)

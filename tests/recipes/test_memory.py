@@ -60,6 +60,20 @@ def test_settings_move_what_they_should(recipe_of):
     twice = plan(recipe_of("stages.grpo.batching.batch_tokens=4096"))
     assert twice["policy: activations of 4,096 tokens"] == 2 * base["policy: activations of 2,048 tokens"]
     assert plan(recipe_of("model.adapter.rank=16"))["policy: moments"] == 8 * 163_840
+    other = plan(recipe_of("engine.dtype=bfloat16"))
+    assert other.pop("sampler: weights") == 2 * 894_080
+    assert other == base
+
+
+def test_the_engine_s_own_budget_comes_before_what_is_free(recipe_of, monkeypatch):
+    """Of 1 GiB free and a budget of 1/1024 GiB, the second: fewer completions, a smaller cache."""
+    monkeypatch.setattr("lydian.recipes.memory.free_bytes", lambda device: 1 << 30)
+    of_free, of_budget = (
+        next(line.split()[:2] for line in memory_lines(recipe_of(*overrides)) if "keys and values" in line)
+        for overrides in ((), ("engine.memory_gib=0.0009765625",))
+    )
+    assert of_free[1] == "MiB" and float(of_free[0]) > 10
+    assert of_budget[1] == "KiB" or float(of_budget[0]) < 1
 
 
 def test_check_lists_a_table_a_stage(recipe_of, monkeypatch):

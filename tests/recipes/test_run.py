@@ -288,3 +288,29 @@ def test_wherever_the_disk_is_full(nth: int, run_on_full_disk: Callable, whole_s
         pytest.skip(f"the run syncs fewer than {nth} times")
     run(short, tmp_path / "run", resume=True)
     assert_same_run(tmp_path / "run", whole_short)
+
+
+@pytest.mark.slow
+def test_rollouts_in_bfloat16_are_judged_in_float32(short: str, tmp_path: Path) -> None:
+    """The base scores the same, answer by answer; rollouts and learner differ by what bf16 rounds, and by more than two
+    ways of computing fp32 do."""
+    grpo = """
+[[stages]]
+algorithm = "grpo"
+data = "train"
+self_test = false
+rounds = 1
+problems_per_round = 4
+num_samples = 4
+batch_size = 16
+sampling = { temperature = 1.0, max_tokens = 16 }
+optimiser = { learning_rate = 1e-3 }
+"""
+    gaps = []
+    for dtype in ("float32", "bfloat16"):
+        run(short.replace(SFT, "") + grpo + f'[engine]\ndtype = "{dtype}"\n', tmp_path / dtype)
+        (row,) = rows_of(tmp_path / dtype / "metrics.jsonl")
+        gaps.append(row["metrics"]["behaviour_gap"])
+    assert gaps[0] < 1e-5 < 1e-4 < gaps[1] < 0.1
+    bases = [EvalReport.load(tmp_path / dtype / "evaluations" / "00_base").records for dtype in ("float32", "bfloat16")]
+    assert bases[0] == bases[1]
