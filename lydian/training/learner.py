@@ -45,7 +45,8 @@ class Batching:
 
     row_tokens    budget of one row of packed trees, at most batch_tokens; of a larger group, the prompt is computed
                   more than once
-    batch_tokens  budget of one forward and backward pass; more is no faster on a CPU (docs/performance.md)
+    batch_tokens  budget of one forward and backward pass, whose rows are padded to the longest: a pass of one row, the
+                  default, pads nothing
     """
 
     row_tokens: int = 2048
