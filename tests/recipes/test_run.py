@@ -290,7 +290,6 @@ def test_wherever_the_disk_is_full(nth: int, run_on_full_disk: Callable, whole_s
     assert_same_run(tmp_path / "run", whole_short)
 
 
-@pytest.mark.slow
 def test_rollouts_in_bfloat16_are_judged_in_float32(short: str, tmp_path: Path) -> None:
     """The base scores the same, answer by answer; rollouts and learner differ by what bf16 rounds, and by more than two
     ways of computing fp32 do."""
