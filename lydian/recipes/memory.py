@@ -50,7 +50,8 @@ def memory_lines(recipe: Recipe) -> list[str]:
     for stage in recipe.stages:
         if ALGORITHMS[stage.algorithm].objective is None:
             continue  # nothing trains
-        plan = stage_plan(recipe, stage, base, budget=recipe.engine.memory_bytes or int(MEMORY_SHARE * free))
+        budget = recipe.engine.memory_bytes
+        plan = stage_plan(recipe, stage, base, budget=int(MEMORY_SHARE * free) if budget is None else budget)
         peak = peak_bytes(plan)
         verdict = "" if peak <= free else "; too much: lower stages.batching.batch_tokens or set is_checkpointed"
         lines.append(f"memory of {stage.name}: {in_units(peak)} at most; {in_units(free)} free now{verdict}")
