@@ -198,7 +198,7 @@ def test_every_setting_is_explained_once_and_says_what_it_means(tmp_path: Path) 
 def test_an_engine_without_memory_is_refused(tmp_path: Path) -> None:
     assert load(tmp_path, "engine.memory_gib=0.5").engine.memory_bytes == 1 << 29
     for wrong in ("0", "-1.0", "inf", "nan"):
-        with pytest.raises(RecipeError, match="a number above 0|a finite number"):
+        with pytest.raises(RecipeError, match=r"a number above 0|a finite number"):
             load(tmp_path, f"engine.memory_gib={wrong}")
 
 
