@@ -15,9 +15,8 @@ from lydian.data.sequence import Sequence
 from lydian.data.trajectory import Sampling
 from lydian.models.memory import (
     Held,
-    activation_bytes,
     engine_plan,
-    logprob_bytes,
+    passes_plan,
     peak_bytes,
     published_bytes,
     shape_of,
@@ -42,8 +41,14 @@ def planned_bytes(config: dict[str, Any], model: LlamaForCausalLM, copy: LlamaFo
     shape, batching = shape_of(model.config), Batching()
     tree = config["prompt"] + config["group"] * config["new_tokens"]
     tokens = min(config["problems"] * tree, max(batching.batch_tokens, tree))
-    is_bfloat16 = config["dtype"] == "bfloat16"
-    activations = activation_bytes(shape, tokens=tokens, is_bfloat16=is_bfloat16)
+    passes = passes_plan(
+        shape,
+        tokens=tokens,
+        num_parameters=sum(p.numel() for p in model.parameters()),
+        is_bfloat16=config["dtype"] == "bfloat16",
+        is_frozen=False,
+        is_checkpointed=False,
+    )
     rows, capacity = config["problems"] * config["group"], config["prompt"] + config["new_tokens"]
     plan = [
         *trained_plan(model, "policy"),
@@ -55,8 +60,7 @@ def planned_bytes(config: dict[str, Any], model: LlamaForCausalLM, copy: LlamaFo
             num_prompts=config["problems"],
             prompt_tokens=config["prompt"],
         ),
-        Held(what="activations", of="policy", num_bytes=activations, during="updates"),
-        Held(what="logits", of="policy", num_bytes=logprob_bytes(shape, tokens=tokens), during="updates"),
+        *passes,
         Held(what="a published version", of="policy", num_bytes=published_bytes(model), during="sampling"),
     ]
     return peak_bytes(plan)

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,7 +23,7 @@ from peft.utils.constants import (
     TRANSFORMERS_MODELS_TO_IA3_FEEDFORWARD_MODULES_MAPPING,
     TRANSFORMERS_MODELS_TO_IA3_TARGET_MODULES_MAPPING,
 )
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
@@ -128,6 +130,24 @@ def add_adapter(
     if settings.kind == "prefix":
         start_from_tokens(wrapped)
     return wrapped.train(model.training)
+
+
+def are_idle(parameters: Mapping[str, Tensor]) -> bool:
+    """Whether low-rank adapters of these values leave the model as it is: B = 0 everywhere, as when they are fresh.
+
+    False if anything else is among the parameters.
+
+    >>> a, b = Tensor([[1.0]]), Tensor([[0.0]])
+    >>> are_idle({"q.lora_A.w": a, "q.lora_B.w": b}), are_idle({"q.lora_A.w": a, "q.lora_B.w": b + 1})
+    (True, False)
+    """
+    return all(".lora_A." in name or (".lora_B." in name and not values.any()) for name, values in parameters.items())
+
+
+def switched_off(model: PreTrainedModel | PeftModel) -> AbstractContextManager[None]:
+    """The base without its adapter, as long as the context is open."""
+    disabled: AbstractContextManager[None] = model.disable_adapter()
+    return disabled
 
 
 def num_trainable(model: nn.Module) -> int:

@@ -32,6 +32,10 @@ LOGIT_COPIES = 3
 PART_COPIES = 3
 """What log-probabilities and their backward pass make of logits in fp32, at the same time."""
 
+HEAP_GAPS = 0.5
+"""Of a pass's activations, what a CPU's heap holds more: gaps between what lives on, where no block of the next pass
+fits. Measured: 0.25 of them where passes differ in length to 0.75 where they are alike (docs/performance.md)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
@@ -117,6 +121,25 @@ def reference_plan(model: nn.Module) -> list[Held]:
         Held(what="trained weights", of="reference", num_bytes=trained),
         Held(what="current weights aside", of="reference", num_bytes=trained, during="updates"),
     ]
+
+
+def passes_plan(
+    shape: Shape, *, tokens: int, num_parameters: int, is_bfloat16: bool, is_frozen: bool, is_checkpointed: bool
+) -> list[Held]:
+    """Forward and backward passes of T tokens: activations, the heap's gaps, logits, and the weights in bf16.
+
+    num_parameters  of the whole model; for the other settings see `activation_bytes`
+    """
+    activations = activation_bytes(
+        shape, tokens=tokens, is_bfloat16=is_bfloat16, is_frozen=is_frozen, is_checkpointed=is_checkpointed
+    )
+    sizes = {
+        f"activations of {tokens:,} tokens": activations,
+        "gaps in the heap": 0 if torch.cuda.is_available() else int(HEAP_GAPS * activations),
+        "logits of a chunk": logprob_bytes(shape, tokens=tokens),
+        "bfloat16 copies": 2 * num_parameters * is_bfloat16,
+    }
+    return [Held(what=what, of="policy", num_bytes=size, during="updates") for what, size in sizes.items() if size]
 
 
 def published_bytes(model: nn.Module) -> int:

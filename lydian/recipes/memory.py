@@ -13,14 +13,13 @@ from lydian.models.decode import PREFILL_TOKENS, CausalLM
 from lydian.models.load import is_bfloat16_fast
 from lydian.models.memory import (
     Held,
-    activation_bytes,
     cache_itemsize,
     decode_plan,
     engine_plan,
     free_bytes,
     frozen_plan,
     in_units,
-    logprob_bytes,
+    passes_plan,
     peak_bytes,
     published_bytes,
     reference_plan,
@@ -103,23 +102,15 @@ def _reward_models(verifier: Mapping[str, Any]) -> list[str]:
 
 def _passes(recipe: Recipe, stage: Stage, base: CausalLM, *, is_frozen: bool) -> list[Held]:
     """Forward and backward passes; a critic's come after the policy's, in the same memory."""
-    shape, batching = shape_of(base.config), stage.settings.batching
     dtype = recipe.model.dtype
-    is_bfloat16 = dtype == "bfloat16" or (dtype == "auto" and is_bfloat16_fast())
-    activations = activation_bytes(
-        shape,
-        tokens=batching.batch_tokens,
-        is_bfloat16=is_bfloat16,
+    return passes_plan(
+        shape_of(base.config),
+        tokens=stage.settings.batching.batch_tokens,
+        num_parameters=sum(p.numel() for p in base.parameters()),
+        is_bfloat16=dtype == "bfloat16" or (dtype == "auto" and is_bfloat16_fast()),
         is_frozen=is_frozen,
         is_checkpointed=recipe.model.is_checkpointed,
     )
-    sizes = {
-        f"activations of {batching.batch_tokens:,} tokens": activations,
-        "logits of a chunk": logprob_bytes(shape, tokens=batching.batch_tokens),
-    }
-    if is_bfloat16:
-        sizes["bfloat16 copies"] = 2 * sum(p.numel() for p in base.parameters())
-    return [Held(what=what, of="policy", num_bytes=size, during="updates") for what, size in sizes.items()]
 
 
 def _engine(recipe: Recipe, stage: Stage, base: CausalLM, budget: int) -> list[Held]:

@@ -21,6 +21,7 @@ from torch import Tensor
 from lydian.data.forest import Forest, Item, Normaliser, plant, sequences_of, site_weights
 from lydian.data.sequence import Pair
 from lydian.errors import RunError
+from lydian.models.adapters import are_idle, switched_off
 from lydian.models.heads import OUTPUTS
 from lydian.models.policy import Policy
 from lydian.models.teacher import Teacher
@@ -356,8 +357,12 @@ class Learner:
 
     @contextlib.contextmanager
     def _as_reference(self) -> Iterator[None]:
-        current = self._copy_trainable()
         assert self._reference is not None
+        if are_idle(self._reference):
+            with switched_off(self.policy.model):
+                yield
+            return
+        current = self._copy_trainable()
         load_trainable(self._trainable, self._reference)
         try:
             yield

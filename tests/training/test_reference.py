@@ -13,6 +13,7 @@ from lydian.data.forest import Item, sequences_of
 from lydian.data.sequence import Sequence
 from lydian.data.trajectory import Sampling
 from lydian.errors import LydianError, RunError
+from lydian.models.adapters import AdapterSettings, add_adapter
 from lydian.models.policy import Policy
 from lydian.models.weights import tensors_digest
 from lydian.training.algorithms import ALGORITHMS, Algorithm
@@ -146,6 +147,37 @@ def test_a_step_of_dpo_makes_one_pass_less(how: str, num_passes: int, monkeypatc
 def test_a_learner_without_a_reference_caches_nothing():
     trainer = learner("simpo", reference_logprobs="cached")
     assert trainer.with_fixed_policies(PAIRS, num_steps=2) == PAIRS
+
+
+# ── Fresh adapters ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_fresh_adapters_are_switched_off_for_the_reference(monkeypatch):
+    """After a step their matrices are no longer idle, but the reference's are: its logprobs, to the last bit those with
+    B = 0 put in, are computed without them; after a reset the reference is what was trained, and needs them."""
+    torch.manual_seed(0)
+    trainer = learner(model=add_adapter(llama(), AdapterSettings(rank=2, alpha=4.0)))
+    trainer.accumulate(PAIRS)
+    assert trainer.step(0.5)["gradient_norm"] > 0
+    calls: list[str] = []
+    for name, module in trainer.policy.model.named_modules():
+        if name.endswith("lora_A.default"):
+            module.register_forward_hook(lambda *_, name=name: calls.append(name))
+
+    def of_reference() -> list[float]:
+        known = trainer.with_reference_logprobs(PAIRS)
+        return [value for s in sequences_of(known) for value in s.streams["reference_logprobs"]]
+
+    switched_off = of_reference()
+    assert not calls
+    with monkeypatch.context() as patch:
+        patch.setattr("lydian.training.learner.are_idle", lambda parameters: False)
+        assert of_reference() == switched_off and calls
+    trainer.reset_reference()
+    calls.clear()
+    assert of_reference() != switched_off and calls
+    trainer.accumulate(PAIRS)
+    assert trainer.step(0.5)["gradient_norm"] > 0, "adapters train on after they were switched off"
 
 
 # ── On disk ─────────────────────────────────────────────────────────────────────────────────────────────────────────
