@@ -84,7 +84,7 @@ def load_model(
     source   a folder, a .gguf file, `tiny`, `smollm2-135m`, or a hub id. A name wins over a folder of that name
              (write `./tiny` for the folder); a folder wins over a hub id.
     dtype    of the parameters. `auto` is float32, the precision master weights need; what precision to compute in is
-             another matter, see `is_bfloat16_fast`.
+             another matter, see `compute_dtype`.
     adapter  AdapterSettings adds a fresh adapter to the loaded weights. For a folder with only an adapter,
              `"continue"` keeps that adapter trainable on its frozen base; otherwise it is merged into the base.
     new_tokens  texts that are to be single tokens; those that the tokenizer lacks are added (see `fit_vocabulary`).
@@ -220,6 +220,12 @@ def is_bfloat16_fast() -> bool:
         return torch.cuda.is_bf16_supported(including_emulation=False)
     cpuinfo = Path("/proc/cpuinfo")
     return cpuinfo.is_file() and _has_bfloat16_flag(cpuinfo.read_text())
+
+
+def compute_dtype(dtype: Dtype) -> torch.dtype:
+    """What a setting means for computing on this machine: `auto` is bfloat16 where `is_bfloat16_fast`, else float32."""
+    is_bfloat16 = dtype == "bfloat16" or (dtype == "auto" and is_bfloat16_fast())
+    return torch.bfloat16 if is_bfloat16 else torch.float32
 
 
 def base_of(folder: Path) -> str:

@@ -28,7 +28,7 @@ from lydian.errors import DataError, RecipeError, TemplateError
 from lydian.evaluation.benchmark import Benchmark
 from lydian.models.adapters import AdapterSettings
 from lydian.models.heads import Head, head_for
-from lydian.models.load import Dtype, LoadedModel, is_adapter_folder, is_bfloat16_fast, load_model
+from lydian.models.load import Dtype, LoadedModel, compute_dtype, is_adapter_folder, load_model
 from lydian.models.policy import Policy
 from lydian.models.save import check_adapter_base, place_base
 from lydian.recipes.recipe import BenchmarkSettings, DataSet, DataSettings, Recipe, VerifierSettings
@@ -293,9 +293,8 @@ def build_policy(
     place_base(loaded.model, loaded.tokenizer, base_folder)
     if adapter is not None:
         check_adapter_base(loaded.model)
-    is_bfloat16 = recipe.model.dtype == "bfloat16" or (recipe.model.dtype == "auto" and is_bfloat16_fast())
-    dtype = torch.bfloat16 if is_bfloat16 else torch.float32
     loaded.model.to("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = compute_dtype(recipe.model.dtype)
     return loaded, Policy(loaded.model, compute_dtype=dtype, is_checkpointed=recipe.model.is_checkpointed)
 
 
@@ -309,6 +308,12 @@ def build_engine(recipe: Recipe, template: Template, dtype: Dtype = "float32") -
         memory_bytes=recipe.engine.memory_bytes,
         new_tokens=recipe.model.new_tokens,
     )
+
+
+def build_sampler(recipe: Recipe, template: Template, engine: LocalEngine) -> LocalEngine:
+    """What rollouts are sampled with: the engine that benchmarks have, or one with a bfloat16 copy of its own."""
+    is_bfloat16 = compute_dtype(recipe.engine.dtype) == torch.bfloat16
+    return build_engine(recipe, template, "bfloat16") if is_bfloat16 else engine
 
 
 def make_head(algorithm: Algorithm, policy: Policy, items: Seq[Any]) -> Head | None:

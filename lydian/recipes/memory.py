@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from lydian.models.decode import PREFILL_TOKENS, CausalLM
-from lydian.models.load import is_bfloat16_fast
+from lydian.models.load import compute_dtype
 from lydian.models.memory import (
     Held,
     cache_itemsize,
@@ -102,12 +102,11 @@ def _reward_models(verifier: Mapping[str, Any]) -> list[str]:
 
 def _passes(recipe: Recipe, stage: Stage, base: CausalLM, *, is_frozen: bool) -> list[Held]:
     """Forward and backward passes; a critic's come after the policy's, in the same memory."""
-    dtype = recipe.model.dtype
     return passes_plan(
         shape_of(base.config),
         tokens=stage.settings.batching.batch_tokens,
         num_parameters=sum(p.numel() for p in base.parameters()),
-        is_bfloat16=dtype == "bfloat16" or (dtype == "auto" and is_bfloat16_fast()),
+        is_bfloat16=compute_dtype(recipe.model.dtype) == torch.bfloat16,
         is_frozen=is_frozen,
         is_checkpointed=recipe.model.is_checkpointed,
     )
@@ -125,7 +124,7 @@ def _engine(recipe: Recipe, stage: Stage, base: CausalLM, budget: int) -> list[H
     )
     size = {"rows": min(rows, MOST_SLOTS), "capacity": capacity, "chunk": chunk}
     plan = engine_plan(base, **size)
-    if recipe.engine.dtype != "float32":
-        sampler = copy.deepcopy(base).to(getattr(torch, recipe.engine.dtype))
+    if compute_dtype(recipe.engine.dtype) == torch.bfloat16:
+        sampler = copy.deepcopy(base).to(torch.bfloat16)
         plan += [replace(held, of="sampler") for held in engine_plan(sampler, **size) if held.during == "always"]
     return plan

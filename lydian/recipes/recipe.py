@@ -47,14 +47,14 @@ class ModelSettings:
 class EngineSettings:
     """The engine that samples rollouts, from a copy of the model. Benchmarks are sampled in float32 whatever it is.
 
-    dtype       of the copy. bfloat16 takes half the memory and less time where the processor multiplies it faster; what
-                it rounds is a gap between rollouts and the policy that learns from them, which each round reports as
+    dtype       of the copy; auto is bfloat16 where this machine multiplies it faster, else float32. What bfloat16
+                rounds is a gap between rollouts and the policy that learns from them, which each round reports as
                 behaviour_gap and `correction` weighs
     memory_gib  GiB for what sampling needs beside the weights, which gives how many completions run side by side; by
                 default half of what is free when sampling begins
     """
 
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Literal["auto", "float32", "bfloat16"] = "float32"
     memory_gib: float | None = None
 
     def __post_init__(self) -> None:

@@ -37,6 +37,7 @@ from lydian.recipes.materials import (
     build_benchmark,
     build_engine,
     build_policy,
+    build_sampler,
     build_template,
     build_verifier,
     load_set,
@@ -92,9 +93,8 @@ class _Run:
         self._say_parameters()
         self.template = build_template(recipe, self.loaded)
         self.sets = {name: self._load_set(name) for name in used_sets(recipe)}
-        self.engine = self.sampler = build_engine(recipe, self.template)
-        if recipe.engine.dtype != "float32":
-            self.sampler = build_engine(recipe, self.template, recipe.engine.dtype)
+        self.engine = build_engine(recipe, self.template)
+        self.sampler = build_sampler(recipe, self.template, self.engine)
         self.judge = Judge(
             recipe=recipe,
             run=run,

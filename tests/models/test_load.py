@@ -19,6 +19,7 @@ from lydian.models import load, read
 from lydian.models.adapters import AdapterSettings, num_trainable
 from lydian.models.load import (
     base_of,
+    compute_dtype,
     disable_dropout,
     is_bfloat16_fast,
     load_model,
@@ -296,6 +297,13 @@ def test_bfloat16_flags():
     assert load._has_bfloat16_flag("flags : amx_bf16\n")
     assert not load._has_bfloat16_flag("model name : amx_bf16\nflags : fpu avx512f xamx_bf16\n")
     assert isinstance(is_bfloat16_fast(), bool)
+
+
+@pytest.mark.parametrize("is_fast", [True, False])
+def test_auto_computes_in_what_is_fast_here(is_fast: bool, monkeypatch):
+    monkeypatch.setattr(load, "is_bfloat16_fast", lambda: is_fast)
+    assert compute_dtype("auto") == (torch.bfloat16 if is_fast else torch.float32)
+    assert (compute_dtype("float32"), compute_dtype("bfloat16")) == (torch.float32, torch.bfloat16)
 
 
 def test_gguf_without_the_package(monkeypatch, tmp_path):

@@ -46,7 +46,7 @@ def plan(recipe) -> dict[str, int]:
     return {f"{h.of}: {h.what}": h.num_bytes for h in held}
 
 
-def test_settings_move_what_they_should(recipe_of):
+def test_settings_move_what_they_should(recipe_of, monkeypatch):
     """The tiny model has 894,080 parameters. A KL penalty brings a reference, twice as many tokens of a pass twice the
     activations, an adapter of rank 16 2 · 163,840 moments, and more new tokens a larger cache: 128 rows of 256 + 96
     tokens, 2 · 4 · 128 numbers each."""
@@ -63,6 +63,10 @@ def test_settings_move_what_they_should(recipe_of):
     other = plan(recipe_of("engine.dtype=bfloat16"))
     assert other.pop("sampler: weights") == 2 * 894_080
     assert other == base
+    monkeypatch.setattr("lydian.models.load.is_bfloat16_fast", lambda: False)
+    assert "sampler: weights" not in plan(recipe_of("engine.dtype=auto"))
+    monkeypatch.setattr("lydian.models.load.is_bfloat16_fast", lambda: True)
+    assert "sampler: weights" in plan(recipe_of("engine.dtype=auto"))
 
 
 def test_the_engine_s_own_budget_comes_before_what_is_free(recipe_of, monkeypatch):
