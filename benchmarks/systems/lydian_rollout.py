@@ -14,6 +14,9 @@ from lydian.models.load import load_model
 from lydian.rollout.engine import Request
 from lydian.rollout.local import LocalEngine
 
+FEW = 8
+"""Prompts that are sampled once more, each by itself."""
+
 
 def load(config: dict[str, Any]) -> Commands:
     use_threads(config)
@@ -23,7 +26,7 @@ def load(config: dict[str, Any]) -> Commands:
         load_model(config["model"], dtype=config["dtype"]).model, stop_tokens=frozenset(), decode=lambda ids: ""
     )
 
-    def generate(seed: int) -> list[list[Completion]]:
+    def generate(seed: int, prompts: list[dict[str, Any]] = prompts) -> list[list[Completion]]:
         sampling = Sampling(max_tokens=config["new_tokens"], seed=seed)
         return engine.generate(
             [
@@ -37,15 +40,22 @@ def load(config: dict[str, Any]) -> Commands:
         return {"tokens": sum(len(c.tokens) for samples in completions for c in samples)}
 
     def equality() -> dict[str, Any]:
-        """The engine's logprobs against a plain forward pass over each whole sequence."""
-        model = load_model(config["model"]).model
+        """The engine's logprobs against a plain forward pass over each whole sequence; and the share of completions
+        that come out otherwise where a prompt is sampled by itself, of the first few prompts."""
+        model, together = load_model(config["model"]).model, generate(0)
         gaps = [
             (plain_logprobs(model, prompt["ids"], c.tokens) - torch.tensor(c.logprobs)).abs()
-            for prompt, samples in zip(prompts, generate(0), strict=True)
+            for prompt, samples in zip(prompts, together, strict=True)
             for c in samples
         ]
         gap = torch.cat(gaps)
-        return {"max": gap.max().item(), "mean": gap.mean().item()}
+        alone = [samples for prompt in prompts[:FEW] for samples in generate(0, [prompt])]
+        is_other = [
+            a.tokens != b.tokens
+            for samples, others in zip(together, alone, strict=False)
+            for a, b in zip(samples, others, strict=True)
+        ]
+        return {"max": gap.max().item(), "mean": gap.mean().item(), "otherwise": sum(is_other) / len(is_other)}
 
     return {"step": step, "equality": equality}
 

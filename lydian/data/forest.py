@@ -30,14 +30,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lydian.data.sequence import Pair, Sequence
+from lydian.data.sequence import Pair, Sequence, num_common
 from lydian.errors import InputError
 
 Item = Sequence | Pair
 Layout = Literal["shared", "packed", "single"]
-"""shared: common prefixes computed once, trees packed in rows. packed: sequences packed, nothing shared. single: one
-sequence a row, right-padded, plain causal attention: for models whose attention cannot take a mask of its own."""
+"""shared: what a group's sequences begin with computed once, trees packed in rows, and what all sequences begin with (a
+system prompt) once a row. packed: sequences packed, nothing shared. single: one sequence a row, right-padded, plain
+causal attention: for models whose attention cannot take a mask of its own."""
 Normaliser = Literal["token_mean", "sequence_mean", "constant", "pair_mean"]
+
+LEAST_COMMON = 16
+"""What all sequences of a step begin with is computed once a row if it is at least this part (a sixteenth) of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,8 +158,12 @@ def plant(
     if len({s.id for s in sequences}) != len(sequences):
         raise _layout_error("plant", "two sequences with one id", "unique ids within a step", "Number the samples.")
     plots = [plot for group in _units_by_group(items, layout) for plot in _plots(group, layout, row_tokens)]
-    bins = [[plot] for plot in plots] if layout == "single" else _first_fit(plots, row_tokens)
-    return [_forest(batch, weights, layout) for batch in _batches(bins, layout, batch_tokens)]
+    if layout == "single":
+        bins = plots
+    else:
+        common = _common_start(sequences) if layout == "shared" else 0
+        bins = [[_joined(trees, common)] for trees in _first_fit(plots, row_tokens, common)]
+    return [_forest(batch, weights, layout) for batch in _batches(bins, batch_tokens)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,56 +234,75 @@ def _size(plot: _Plot) -> int:
     return sum(len(tree.tokens) for tree in plot)
 
 
-def _first_fit(plots: list[_Plot], row_tokens: int) -> list[list[_Plot]]:
-    """Bin packing, largest first: at most 11/9 of the fewest rows possible, plus one."""
-    bins: list[list[_Plot]] = []
+def _common_start(sequences: Seq[Sequence]) -> int:
+    """Tokens that all sequences begin with, such as a system prompt; 0 where sharing them would not pay.
+
+    Who shares a start pays for it in attention, where what follows is no longer causal order alone.
+    """
+    tokens = [s.tokens for s in sequences]
+    common = num_common(tokens)
+    return common if common * len(tokens) * LEAST_COMMON >= sum(map(len, tokens)) else 0
+
+
+def _first_fit(plots: list[_Plot], row_tokens: int, common: int) -> list[_Plot]:
+    """Bin packing, largest first, of trees of which all but a row's first are `common` tokens shorter: at most 11/9 of
+    the fewest rows possible, plus one."""
+    bins: list[_Plot] = []
     room: list[int] = []
     for plot in sorted(plots, key=_size, reverse=True):
         size = _size(plot)
-        place = next((i for i, free in enumerate(room) if free >= size), None)
+        saved = common * len(plot)
+        place = next((i for i, free in enumerate(room) if free >= size - saved), None)
         if place is None:
-            bins.append([plot])
+            bins.append(list(plot))
             room.append(row_tokens - size)
         else:
-            bins[place].append(plot)
-            room[place] -= size
+            bins[place] += plot
+            room[place] -= size - saved
     return bins
 
 
-def _rows(content: list[_Plot], layout: Layout) -> list[list[_Tree]]:
-    """The rows that one bin fills: one, or one for each tree when nothing may share a row."""
-    trees = [tree for plot in content for tree in plot]
-    return [[tree] for tree in trees] if layout == "single" else [trees]
+def _joined(trees: Seq[_Tree], common: int) -> _Tree:
+    """Trees one after another in a row; the `common` tokens that all begin with stand there once."""
+    tokens, positions, reach, nodes = [], [], [], []
+    size = 0
+    for tree in trees:
+        start = common if size else 0
+        moved = size - start
+        tokens.append(tree.tokens[start:])
+        positions.append(tree.positions[start:])
+        reach.append(tree.reach[start:] + moved)
+        nodes += [np.concatenate([np.arange(start), path[start:] + moved]) for path in tree.nodes]
+        size += len(tree.tokens) - start
+    whole = np.concatenate(reach)
+    whole[:common] = size
+    sequences = tuple(sequence for tree in trees for sequence in tree.sequences)
+    return _Tree(np.concatenate(tokens), np.concatenate(positions), whole, sequences, tuple(nodes))
 
 
-def _batches(bins: list[list[_Plot]], layout: Layout, batch_tokens: int) -> list[list[list[_Tree]]]:
-    """Bins of similar length together, so that little is padded, as many as the budget holds."""
-    filled = [_rows(content, layout) for content in bins]
-    filled.sort(key=lambda rows: max(_size(row) for row in rows), reverse=True)
-    batches: list[list[list[_Tree]]] = []
-    for rows in filled:
-        if batches and (len(batches[-1]) + len(rows)) * _size(batches[-1][0]) <= batch_tokens:
+def _batches(bins: list[_Plot], batch_tokens: int) -> list[list[_Tree]]:
+    """Bins, of one row a tree, of similar length together, so that little is padded, as many as the budget holds."""
+    batches: list[list[_Tree]] = []
+    for rows in sorted(bins, key=lambda rows: max(len(row.tokens) for row in rows), reverse=True):
+        longest = max(len(row.tokens) for row in batches[-1]) if batches else 0
+        if batches and (len(batches[-1]) + len(rows)) * longest <= batch_tokens:
             batches[-1].extend(rows)
         else:
             batches.append(list(rows))
     for batch in batches:  # within a bin of several rows the first need not be the longest
-        batch.sort(key=_size, reverse=True)
+        batch.sort(key=lambda row: len(row.tokens), reverse=True)
     return batches
 
 
-def _forest(rows: list[list[_Tree]], weights: Mapping[str, float], layout: Layout) -> Forest:
-    length = max(_size(row) for row in rows)
+def _forest(rows: list[_Tree], weights: Mapping[str, float], layout: Layout) -> Forest:
+    length = max(len(row.tokens) for row in rows)
     tokens, positions = (np.zeros((len(rows), length), dtype=np.int64) for _ in range(2))
     reach = np.tile(np.arange(1, length + 1), (len(rows), 1))  # a padding token sees itself and nobody sees it
     placed: list[tuple[Sequence, np.ndarray]] = []
     for r, row in enumerate(rows):
-        start = 0
-        for tree in row:
-            span = slice(start, start + len(tree.tokens))
-            tokens[r, span], positions[r, span], reach[r, span] = tree.tokens, tree.positions, tree.reach + start
-            offset = r * length + start
-            placed.extend((s, nodes + offset) for s, nodes in zip(tree.sequences, tree.nodes, strict=True))
-            start += len(tree.tokens)
+        span = slice(len(row.tokens))
+        tokens[r, span], positions[r, span], reach[r, span] = row.tokens, row.positions, row.reach
+        placed.extend((s, nodes + r * length) for s, nodes in zip(row.sequences, row.nodes, strict=True))
     sequences = [sequence for sequence, _ in placed]
     return Forest(
         tokens=torch.from_numpy(tokens),

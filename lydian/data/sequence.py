@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
 from lydian.errors import InputError
@@ -63,6 +64,16 @@ class Pair:
     def __post_init__(self) -> None:
         same = self.chosen.group == self.rejected.group and self.chosen.id != self.rejected.id
         _require(self.chosen.id, f"groups {self.chosen.group!r}, {self.rejected.group!r}", same, "one group, two ids")
+
+
+def num_common(texts: Seq[tuple[int, ...]]) -> int:
+    """How many tokens all of them begin with.
+
+    >>> num_common([(5, 6, 7), (5, 6), (5, 6, 8)])
+    2
+    """
+    first, last = min(texts), max(texts)  # all others lie between them
+    return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
 
 
 def _require(sequence_id: str, given: object, holds: bool, expected: str) -> None:

@@ -87,6 +87,12 @@ class SlotCache(Cache):
         written = slice(self._first, self._first + len(key_states))
         return keys[written, :, : self._width], values[written, :, : self._width]
 
+    def states(self, row: int) -> Tensor:
+        """A copy of the keys and values of one row, [layers, 2, kv_heads, tokens, head_dim]."""
+        num = self._widths[row]
+        layers = [torch.stack([buffer[row, :, :num] for buffer in buffers]) for buffers in self._buffers]
+        return torch.stack(layers)
+
     def held(self, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values of the rows in use, [num, kv_heads, width, head_dim]."""
         keys, values = self._buffers[layer]

@@ -119,6 +119,7 @@ class Decoder:
                     is computed and change its numbers only by rounding
     prefix          keys and values [layers, 2, kv_heads, P, head_dim] in front of every prompt (prefix tuning), which
                     `capacity` does not count
+    common          tokens that every prompt begins with and goes on after: computed once, and copied to each prompt
     """
 
     def __init__(
@@ -131,6 +132,7 @@ class Decoder:
         prompt_tokens: int = 0,
         prefill_tokens: int = PREFILL_TOKENS,
         prefix: Tensor | None = None,
+        common: Seq[int] = (),
     ) -> None:
         self._body = body
         self._kinds = sliding_layers(body.config.get_text_config())
@@ -148,6 +150,9 @@ class Decoder:
         self._sharing: SharedPrompts | None = None  # as the owners are now
         self.num_slots = num_slots
         self.capacity = capacity
+        self._num_common = 0
+        if common:
+            self._put_in_front(common)
 
     @property
     def num_active(self) -> int:
@@ -157,7 +162,7 @@ class Decoder:
     def prefill(self, prompts: Seq[Seq[int]]) -> Tensor:
         """Begins a completion of each prompt in the next free slots, in order; returns the hidden states [n, d] that
         predict their first tokens."""
-        parts, rest = [], list(prompts)
+        parts, rest = [], [prompt[self._num_common :] for prompt in prompts]
         while rest:
             num = 1
             while num < len(rest) and (num + 1) * max(map(len, rest[: num + 1])) <= self._prefill_tokens:
@@ -173,7 +178,7 @@ class Decoder:
             self._slots.add([0] * num)
             self._own(self._owners + [self._owners[slot]] * num)
         else:
-            self._slots.fork(slot, self._num_before + num_tokens, num)
+            self._slots.fork(slot, self._num_before - self._num_common + num_tokens, num)
 
     @torch.inference_mode()
     def release(self, slot: int) -> int:
@@ -234,6 +239,15 @@ class Decoder:
             self._slots.add([0] * len(prompts))
             self._own([*self._owners, *range(first, self._prompts.num)])
         return last
+
+    @torch.inference_mode()
+    def _put_in_front(self, tokens: Seq[int]) -> None:
+        """Computes what all prompts begin with; from now on its keys and values are part of the prefix."""
+        self._prefill([tokens])
+        self._prefix = self._prompts.states(0)
+        self._num_before += len(tokens)
+        self._num_common = len(tokens)
+        self.release(0)
 
     def _own(self, owners: list[int]) -> None:
         self._owners, self._sharing = owners, None

@@ -32,6 +32,9 @@ MOST_WASTE = 1.25
 FREE_PAIRS = 1 << 15
 """Pairs of tokens that cost as much as calling the kernel once more: small branches are computed together anyway."""
 
+MOST_OWN = 256
+"""Longer branches below a path are cut: of a branch's own pairs, half are hidden and computed all the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class Branch:
@@ -146,7 +149,8 @@ def attend(
 def branches(forest: Forest) -> list[Branch]:
     """Cuts each row where a token is not the child of the one before. Padding, which nobody reads, is left out.
 
-    Two answers to one prompt: the first is a branch with the prompt, the second has the prompt as its path.
+    Two answers to one prompt: the first is a branch with the prompt, the second has the prompt as its path. A long one
+    is cut into several, each with those before it in its path.
     """
     found = []
     for row, (positions, reach) in enumerate(zip(forest.positions.cpu(), forest.reach.cpu(), strict=True)):
@@ -155,8 +159,10 @@ def branches(forest: Forest) -> list[Branch]:
         starts = torch.cat([index[:1], index[1:][~is_child]]).tolist()
         for start, end in zip(starts, [*starts[1:], len(positions)], strict=True):
             if end - start > 1 or positions[start] > 0:
-                path = (reach[:start] > start).nonzero().squeeze(1)
-                found.append(Branch(row, start, end, path))
+                most = MOST_OWN if positions[start] > 0 else end - start
+                for first in range(start, end, most):
+                    path = (reach[:first] > first).nonzero().squeeze(1)
+                    found.append(Branch(row, first, min(first + most, end), path))
     return found
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from lydian.data.sequence import num_common
 from lydian.data.trajectory import Completion, Finish, Sampling
 from lydian.errors import EngineError
 from lydian.models.decode import PREFILL_TOKENS, CausalLM, Decoder, body_of
@@ -38,6 +39,9 @@ STOP_STRING_INTERVAL = 8
 
 MOST_SLOTS = 128
 """More completions side by side no longer pay on any processor we measured."""
+
+LEAST_COMMON = 64
+"""Tokens of prompts that must not be computed again for one pass over what all of them begin with to pay."""
 
 MEMORY_SHARE = 0.5
 """Share that an engine without a budget takes of the memory that is free when `generate` is called."""
@@ -248,6 +252,7 @@ class LocalEngine:
             prompt_tokens=longest,
             prefill_tokens=chunk,
             prefix=self._prefix,
+            common=_common_start([request.prompt for request in requests]),
         )
 
     def _plan(self, capacity: int) -> tuple[int, int]:
@@ -302,3 +307,10 @@ class LocalEngine:
         if not holds(seen + 1, len(tokens)):
             return None
         return next((end for end in range(seen + 1, len(tokens) + 1) if holds(end, end)), None)
+
+
+def _common_start(prompts: Seq[tuple[int, ...]]) -> tuple[int, ...]:
+    """What all prompts begin with, such as a system prompt; none where that is too little to gain by it. At least one
+    token of each prompt is left, whose state predicts the first of a completion."""
+    num = min(num_common(prompts), min(map(len, prompts)) - 1)
+    return prompts[0][:num] if num * (len(prompts) - 1) >= LEAST_COMMON else ()

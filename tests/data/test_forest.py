@@ -13,6 +13,7 @@ from lydian.data.sequence import Pair, Sequence
 from lydian.errors import InputError
 
 LAYOUTS: tuple[Layout, ...] = ("shared", "packed", "single")
+STARTS: tuple[tuple[int, ...], ...] = ((), (7, 8, 9, 7))
 
 
 def seq(id_: str, prompt: tuple[int, ...], answer: tuple[int, ...], group: str = "g", **kwargs) -> Sequence:
@@ -20,11 +21,11 @@ def seq(id_: str, prompt: tuple[int, ...], answer: tuple[int, ...], group: str =
     return Sequence(id=id_, group=group, tokens=prompt + answer, trained=trained, **kwargs)
 
 
-def random_step(seed: int, num_groups: int = 6) -> list[Sequence]:
+def random_step(seed: int, num_groups: int = 6, start: tuple[int, ...] = ()) -> list[Sequence]:
     rng = random.Random(seed)
     sequences = []
     for g in range(num_groups):
-        prompt = tuple(rng.randrange(2, 6) for _ in range(rng.randrange(1, 6)))
+        prompt = start + tuple(rng.randrange(2, 6) for _ in range(rng.randrange(1, 6)))
         for k in range(rng.randrange(1, 5)):
             answer = tuple(rng.randrange(2, 5) for _ in range(rng.randrange(1, 7)))
             streams = {"advantage": tuple(rng.random() for _ in prompt + answer)}
@@ -46,9 +47,10 @@ def test_worked_example():
     assert pairs == [(1, 8), (1, 9), (3, 2)]
 
 
-def test_visibility_is_ancestry():
+@pytest.mark.parametrize("start", STARTS, ids=["", "common start"])
+def test_visibility_is_ancestry(start: tuple[int, ...]):
     """j <= i < reach[j] holds exactly when j is i or an ancestor of i, found here by walking sequences."""
-    items = random_step(3)
+    items = random_step(3, start=start)
     for forest in plant(items, site_weights(items, "token_mean"), row_tokens=24):
         length = forest.tokens.shape[1]
         index = torch.arange(length)
@@ -63,9 +65,12 @@ def test_visibility_is_ancestry():
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("seed", range(5))
-def test_every_trained_token_is_one_site_and_its_past_is_its_sequence(layout: Layout, seed: int):
+@pytest.mark.parametrize("start", STARTS, ids=["", "common start"])
+def test_every_trained_token_is_one_site_and_its_past_is_its_sequence(
+    layout: Layout, seed: int, start: tuple[int, ...]
+):
     """Reading back the visible tokens of each site's source gives exactly the sequence's tokens before the target."""
-    items = random_step(seed)
+    items = random_step(seed, start=start)
     by_id = {s.id: s for s in items}
     found: list[tuple[str, int, int]] = []
     for forest in plant(items, site_weights(items, "token_mean"), layout=layout, row_tokens=16, batch_tokens=64):
@@ -97,6 +102,29 @@ def test_sharing_computes_common_prefixes_once():
     weights = site_weights(items, "token_mean")
     assert sum(f.num_tokens for f in plant(items, weights, layout="shared")) == 22
     assert sum(f.num_tokens for f in plant(items, weights, layout="packed", row_tokens=52)) == 52
+
+
+def test_what_all_sequences_begin_with_stands_once_a_row():
+    """Two groups, of (5, 6) with 8 9 or 7 4 after it and of (5, 6) with 3: by hand, the larger first. 2 of 3⅔ tokens
+    are common; a row of 7 holds both, without sharing 6 + 3."""
+    items = [seq("a", (5, 6), (7, 4), "g"), seq("b", (5, 6), (8, 9), "g"), seq("c", (5, 6), (3,), "h")]
+    weights = site_weights(items, "token_mean")
+    (forest,) = plant(items, weights, row_tokens=7)
+    assert forest.tokens.tolist() == [[5, 6, 7, 4, 8, 9, 3]]
+    assert forest.positions.tolist() == [[0, 1, 2, 3, 2, 3, 2]]
+    assert forest.reach.tolist() == [[7, 7, 4, 4, 6, 6, 7]]
+    pairs = sorted(zip(forest.sites.source.tolist(), forest.sites.target.tolist(), strict=True))
+    assert pairs == [(1, 3), (1, 7), (1, 8), (2, 4), (4, 9)]
+    (apart,) = plant(items, weights, row_tokens=6)
+    assert apart.tokens.tolist() == [[5, 6, 7, 4, 8, 9], [5, 6, 3, 0, 0, 0]]
+
+
+@pytest.mark.parametrize(("num_own", "num_tokens"), [(30, 2 + 2 * 30), (31, 2 * (2 + 31))])
+def test_a_common_start_is_shared_from_a_sixteenth_of_the_tokens(num_own: int, num_tokens: int):
+    """2 of 32 and of 33 tokens."""
+    items = [seq(str(k), (5, 6), (7 + k,) * num_own, group=str(k)) for k in range(2)]
+    (forest,) = plant(items, site_weights(items, "token_mean"))
+    assert forest.num_tokens == num_tokens
 
 
 def test_equal_and_nested_sequences():

@@ -87,6 +87,39 @@ def test_forks_steps_and_releases_keep_each_completion_its_own(family: str, shar
         rows = [[*row, token] for row, token in zip(rows, tokens.tolist(), strict=True)]
 
 
+@pytest.mark.parametrize("num_before", [0, 2])
+@pytest.mark.parametrize("prefill_tokens", [3, 1000])
+@pytest.mark.parametrize(
+    ("family", "sharing"),
+    [("llama", {}), ("gemma3", {}), ("mistral_sliding", {}), ("llama", SHARED), ("qwen3", SHARED)],
+)
+def test_a_common_start_is_computed_once(family: str, sharing: dict[str, int], prefill_tokens: int, num_before: int):
+    """Of five tokens: the numbers of prompts, of a fork's and of later steps are those without it, behind tuned keys
+    and values too; no prompt is computed from its beginning."""
+    start = [9, 3, 12, 50, 4]
+    prompts = [start + prompt[:8] for prompt in PROMPTS]
+    config = make(family).config.get_text_config()
+    shape = (config.num_hidden_layers, 2, config.num_key_value_heads, num_before, 8)
+    prefix = torch.randn(shape, generator=torch.Generator().manual_seed(0)) if num_before else None
+    results, sizes = [], []
+    for common in ([], start):
+        body = body_of(make(family))
+        hidden = body.hidden
+        body.hidden = lambda tokens, *rest, hidden=hidden: sizes.append(tokens.numel()) or hidden(tokens, *rest)
+        settings = {"num_slots": 5, "capacity": 16, "prefix": prefix, "common": common}
+        decoder = Decoder(body, prefill_tokens=prefill_tokens, **settings, **sharing)
+        sizes.clear()
+        logits = [decoder.logits(decoder.prefill(prompts))]
+        decoder.fork(1, len(prompts[1]), 1)
+        logits += [decoder.logits(decoder.step(torch.arange(1, 6))) for _ in range(2)]
+        results.append(torch.cat(logits))
+        if prefill_tokens == 1000:
+            assert sizes[0] == 4 * (13 - len(common))  # the longest prompt has 13 tokens
+    close(results[1], results[0])
+    if not num_before:
+        close(results[1][0], plain_logits(family, prompts[0]))
+
+
 def test_nothing_of_a_former_completion_is_seen():
     """A slot whose buffers are full of huge numbers serves the next completion as a fresh one would."""
     decoder = Decoder(body_of(make("llama")), num_slots=2, capacity=16)

@@ -11,6 +11,7 @@ from torch import nn
 
 from lydian.data.forest import Forest, plant, site_weights
 from lydian.data.sequence import Sequence
+from lydian.models import tree_attention
 from lydian.models.policy import Policy, dense_mask
 from lydian.models.tree_attention import IMPLEMENTATION, TreeMask, attend, branches
 from tests.models.families import make
@@ -48,10 +49,21 @@ def test_branches_by_hand():
     ]
 
 
+def test_long_branches_below_a_path_are_cut_by_hand(monkeypatch):
+    """At 2 tokens: the answer (8, 4, 3) to (5, 6) in two, the second with the first in its path; a root stays whole."""
+    monkeypatch.setattr(tree_attention, "MOST_OWN", 2)
+    found = branches(forest_of((5, 6, 7, 2, 3), (5, 6, 8, 4, 3)))
+    assert [(b.start, b.end, b.path.tolist()) for b in found] == [(0, 5, []), (5, 7, [0, 1]), (7, 8, [0, 1, 5, 6])]
+
+
+@pytest.mark.parametrize("most_own", [2, 256])
 @pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("num_before", [0, 2])
-def test_results_and_gradients_are_those_of_a_dense_mask(num_before: int, window: int | None):
+def test_results_and_gradients_are_those_of_a_dense_mask(
+    num_before: int, window: int | None, most_own: int, monkeypatch
+):
     """In float64, over nine answers to three prompts in padded rows: at every token of every tree."""
+    monkeypatch.setattr(tree_attention, "MOST_OWN", most_own)
     torch.manual_seed(0)
     for forest in forests_of(group_of_answers(), "shared"):
         query = states(forest, 4)

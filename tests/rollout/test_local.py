@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -79,6 +81,27 @@ def test_a_prompt_is_computed_once_for_its_samples(monkeypatch):
     seen.clear()
     engine(budget(3, 18), stop_tokens=MANY_STOPS).generate(asked)
     assert len(seen) <= 4  # of sixteen samples
+
+
+def test_what_prompts_begin_with_is_worth_a_pass_from_64_tokens_saved():
+    """By hand: 2 · 32 tokens need not be computed again, 2 · 31 do; of equal prompts the last token is left."""
+    start = tuple(range(32))
+    assert local._common_start([(*start, 40), (*start, 41), (*start, 40, 3)]) == start
+    assert local._common_start([(*start[1:], 40), (*start[1:], 41), (*start[1:], 40, 3)]) == ()
+    assert local._common_start([(*start, *start, 5)] * 2) == start * 2
+
+
+def test_a_common_start_changes_no_sample(monkeypatch):
+    """Three prompts that begin with 40 tokens: computed once or with each of them."""
+    asked = [
+        replace(request, prompt=tuple(range(50, 90)) + request.prompt)
+        for request in requests(Sampling(max_tokens=20, temperature=1.3))
+    ]
+    shared = flat(engine().generate(asked))
+    monkeypatch.setattr(local, "LEAST_COMMON", 1 << 20)
+    apart = flat(engine().generate(asked))
+    assert [c.tokens for c in shared] == [c.tokens for c in apart]
+    torch.testing.assert_close([c.logprobs for c in shared], [c.logprobs for c in apart], atol=1e-4, rtol=0)
 
 
 def test_what_cannot_fit_alone_is_refused_and_says_what_it_needs():
