@@ -40,8 +40,8 @@ system prompt) once a row. packed: sequences packed, nothing shared. single: one
 causal attention: for models whose attention cannot take a mask of its own."""
 Normaliser = Literal["token_mean", "sequence_mean", "constant", "pair_mean"]
 
-LEAST_COMMON = 16
-"""What all sequences of a step begin with is computed once a row if it is at least this part (a sixteenth) of them."""
+LEAST_COMMON = 1 / 16
+"""What all sequences of a step begin with is computed once a row if it makes up this share of their tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,8 +152,11 @@ def plant(
     row_tokens    budget of a row, at most batch_tokens; a longer sequence gets a longer row of its own
     batch_tokens  budget of a forest, padding included; at least one row
 
+    Sequences of one group share what they begin with, and all sequences of a row share what all of the step begin with.
     Every trained token of every sequence becomes exactly one site of exactly one forest.
     """
+    if not items:
+        return []
     sequences, row_tokens = sequences_of(items), min(row_tokens, batch_tokens)
     if len({s.id for s in sequences}) != len(sequences):
         raise _layout_error("plant", "two sequences with one id", "unique ids within a step", "Number the samples.")
@@ -241,13 +244,13 @@ def _common_start(sequences: Seq[Sequence]) -> int:
     """
     tokens = [s.tokens for s in sequences]
     common = num_common(tokens)
-    return common if common * len(tokens) * LEAST_COMMON >= sum(map(len, tokens)) else 0
+    return common if common * len(tokens) >= LEAST_COMMON * sum(map(len, tokens)) else 0
 
 
-def _first_fit(plots: list[_Plot], row_tokens: int, common: int) -> list[_Plot]:
+def _first_fit(plots: list[_Plot], row_tokens: int, common: int) -> list[list[_Tree]]:
     """Bin packing, largest first, of trees of which all but a row's first are `common` tokens shorter: at most 11/9 of
     the fewest rows possible, plus one."""
-    bins: list[_Plot] = []
+    bins: list[list[_Tree]] = []
     room: list[int] = []
     for plot in sorted(plots, key=_size, reverse=True):
         size = _size(plot)
@@ -280,7 +283,7 @@ def _joined(trees: Seq[_Tree], common: int) -> _Tree:
     return _Tree(np.concatenate(tokens), np.concatenate(positions), whole, sequences, tuple(nodes))
 
 
-def _batches(bins: list[_Plot], batch_tokens: int) -> list[list[_Tree]]:
+def _batches(bins: Seq[list[_Tree]], batch_tokens: int) -> list[list[_Tree]]:
     """Bins, of one row a tree, of similar length together, so that little is padded, as many as the budget holds."""
     batches: list[list[_Tree]] = []
     for rows in sorted(bins, key=lambda rows: max(len(row.tokens) for row in rows), reverse=True):
@@ -289,8 +292,6 @@ def _batches(bins: list[_Plot], batch_tokens: int) -> list[list[_Tree]]:
             batches[-1].extend(rows)
         else:
             batches.append(list(rows))
-    for batch in batches:  # within a bin of several rows the first need not be the longest
-        batch.sort(key=lambda row: len(row.tokens), reverse=True)
     return batches
 
 

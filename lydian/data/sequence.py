@@ -66,13 +66,13 @@ class Pair:
         _require(self.chosen.id, f"groups {self.chosen.group!r}, {self.rejected.group!r}", same, "one group, two ids")
 
 
-def num_common(texts: Seq[tuple[int, ...]]) -> int:
-    """How many tokens all of them begin with.
+def num_common(sequences: Seq[tuple[int, ...]]) -> int:
+    """How many tokens all sequences, of which there is one at least, begin with.
 
     >>> num_common([(5, 6, 7), (5, 6), (5, 6, 8)])
     2
     """
-    first, last = min(texts), max(texts)  # all others lie between them
+    first, last = min(sequences), max(sequences)  # all others lie between them
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
 
 

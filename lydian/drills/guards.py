@@ -31,6 +31,7 @@ from lydian.drills.rehearsal import (
     template,
     tiny,
 )
+from lydian.models.adapters import switched_off
 from lydian.models.merge import merged_tensors
 from lydian.models.policy import Policy
 from lydian.models.weights import tensors_digest
@@ -84,7 +85,7 @@ def merged_weights_equal_the_adapter() -> Finding:
 def the_base_keeps_its_digest() -> Finding:
     """Under a trained adapter lies the base that was loaded, bit for bit."""
     model = rehearse("sft", adapter=ADAPTER).learner.policy.model
-    with model.disable_adapter():
+    with switched_off(model):
         after = tensors_digest(merged_tensors(model))
     before = tensors_digest(merged_tensors(tiny().model))
     return Finding(measured=f"{before[:6]} → {after[:6]}", is_caught=before != after)

@@ -132,16 +132,12 @@ def add_adapter(
     return wrapped.train(model.training)
 
 
-def are_idle(parameters: Mapping[str, Tensor]) -> bool:
-    """Whether low-rank adapters of these values leave the model as it is: B = 0 everywhere, as when they are fresh.
-
-    False if anything else is among the parameters.
-
-    >>> a, b = Tensor([[1.0]]), Tensor([[0.0]])
-    >>> are_idle({"q.lora_A.w": a, "q.lora_B.w": b}), are_idle({"q.lora_A.w": a, "q.lora_B.w": b + 1})
-    (True, False)
-    """
-    return all(".lora_A." in name or (".lora_B." in name and not values.any()) for name, values in parameters.items())
+def is_idle(model: nn.Module, values: Mapping[str, Tensor]) -> bool:
+    """Whether a model with these values is its base alone: they are those of all its low-rank adapters and of nothing
+    else, and B = 0 everywhere, as when adapters are fresh."""
+    adapters = {name for name, _ in model.named_parameters() if ".lora_" in name}
+    is_base = all(".lora_A." in name or (".lora_B." in name and not part.any()) for name, part in values.items())
+    return is_base and bool(adapters) and adapters == values.keys()
 
 
 def switched_off(model: PreTrainedModel | PeftModel) -> AbstractContextManager[None]:

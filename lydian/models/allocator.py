@@ -8,6 +8,20 @@ import platform
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _LARGEST_FROM_HEAP = 1 << 30
+_LEAST_RETURNED = 1 << 30
+"""Bytes that must lie free for giving them back to be worth the page faults that it costs later."""
+
+
+class _MallocInfo(ctypes.Structure):
+    """What mallinfo2(3) says of the main heap."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    ]
 
 
 def keep_freed_memory() -> bool:
@@ -25,3 +39,16 @@ def keep_freed_memory() -> bool:
     mallopt = ctypes.CDLL(None).mallopt
     never = -1
     return bool(mallopt(_MMAP_THRESHOLD, _LARGEST_FROM_HEAP) and mallopt(_TRIM_THRESHOLD, never))
+
+
+def return_freed_memory() -> bool:
+    """Gives memory that tensors have freed back to the system, if it is a gigabyte or more; True if it did.
+
+    For where work of one kind ends and another begins, sampling after updates for one: blocks of the one seldom fit
+    where the other's were, so that a heap that is only ever kept grows from round to round (docs/performance.md).
+    """
+    library = ctypes.CDLL(None)
+    if platform.libc_ver()[0] != "glibc" or not hasattr(library, "mallinfo2"):
+        return False
+    library.mallinfo2.restype = _MallocInfo
+    return bool(library.mallinfo2().fordblks >= _LEAST_RETURNED and library.malloc_trim(0))

@@ -87,11 +87,10 @@ class SlotCache(Cache):
         written = slice(self._first, self._first + len(key_states))
         return keys[written, :, : self._width], values[written, :, : self._width]
 
-    def states(self, row: int) -> Tensor:
-        """A copy of the keys and values of one row, [layers, 2, kv_heads, tokens, head_dim]."""
+    def states(self, row: int) -> list[tuple[Tensor, Tensor]]:
+        """A copy of the keys and values of one row, [kv_heads, tokens, head_dim] each, layer by layer."""
         num = self._widths[row]
-        layers = [torch.stack([buffer[row, :, :num] for buffer in buffers]) for buffers in self._buffers]
-        return torch.stack(layers)
+        return [(keys[row, :, :num].clone(), values[row, :, :num].clone()) for keys, values in self._buffers]
 
     def held(self, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values of the rows in use, [num, kv_heads, width, head_dim]."""

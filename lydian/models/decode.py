@@ -27,6 +27,9 @@ CausalLM = PreTrainedModel
 PREFILL_TOKENS = 2048
 """Tokens of prompts that are computed at a time: enough to use the processor well, few enough to bound memory."""
 
+MOST_KEYS = 8
+"""Keys that prompts behind a long prefix may read for each token that is computed at a time."""
+
 
 @runtime_checkable
 class Body(Protocol):
@@ -137,7 +140,7 @@ class Decoder:
         self._body = body
         self._kinds = sliding_layers(body.config.get_text_config())
         self._prefill_tokens = prefill_tokens
-        self._prefix = prefix
+        self._prefix = [] if prefix is None else [(keys, values) for keys, values in prefix]
         self._num_before = before = 0 if prefix is None else prefix.shape[3]
         body.reserve(before + capacity)
         if num_prompts:
@@ -165,7 +168,7 @@ class Decoder:
         parts, rest = [], [prompt[self._num_common :] for prompt in prompts]
         while rest:
             num = 1
-            while num < len(rest) and (num + 1) * max(map(len, rest[: num + 1])) <= self._prefill_tokens:
+            while num < len(rest) and self._fits(num + 1, max(map(len, rest[: num + 1]))):
                 num += 1
             parts.append(self._prefill(rest[:num]))
             rest = rest[num:]
@@ -240,6 +243,11 @@ class Decoder:
             self._own([*self._owners, *range(first, self._prompts.num)])
         return last
 
+    def _fits(self, num: int, longest: int) -> bool:
+        """Whether so many prompts are computed at a time: they are padded to the longest, and all read the prefix."""
+        num_keys = num * (self._num_before + longest)
+        return num * longest <= self._prefill_tokens and num_keys <= MOST_KEYS * self._prefill_tokens
+
     @torch.inference_mode()
     def _put_in_front(self, tokens: Seq[int]) -> None:
         """Computes what all prompts begin with; from now on its keys and values are part of the prefix."""
@@ -254,11 +262,13 @@ class Decoder:
 
     def _put_prefix(self, num: int) -> None:
         """Writes the prefix into the first positions of the next `num` prompts."""
-        if self._prefix is not None:
+        if self._prefix:
             positions = torch.arange(self._num_before, device=self._body.device).expand(num, -1)
             self._prompts.begin(self._prompts.num, positions, self._num_before)
-            for index, states in enumerate(self._prefix.to(self._body.device, self._body.cache_dtype)):
-                keys, values = states[:, None].expand(-1, num, -1, -1, -1)
+            for index, states in enumerate(self._prefix):
+                keys, values = (
+                    part.to(self._body.device, self._body.cache_dtype).expand(num, *part.shape) for part in states
+                )
                 self._prompts.update(keys, values, index)
 
     def _hidden(self, tokens: Tensor, positions: Tensor, *, first: int, width: int) -> Tensor:

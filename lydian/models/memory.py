@@ -34,7 +34,7 @@ PART_COPIES = 3
 
 HEAP_GAPS = 0.5
 """Of a pass's activations, what a CPU's heap holds more: gaps between what lives on, where no block of the next pass
-fits. Measured: 0.25 of them where passes differ in length to 0.75 where they are alike (docs/performance.md)."""
+fits. Measured: 0.25 of them where passes differ in length, 0.75 where they are alike (docs/performance.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,8 @@ def trained_plan(model: nn.Module, of: str, *, is_frozen_shared: bool = False) -
 
 
 def reference_plan(model: nn.Module) -> list[Held]:
-    """A reference policy: a copy of what trains, and a second one of the current values while the first is used."""
+    """A reference policy: a copy of what trains, and a second one of the current values while the first is used (but
+    for fresh low-rank adapters, which are switched off instead)."""
     trained = _bytes(p for p in model.parameters() if p.requires_grad)
     return [
         Held(what="trained weights", of="reference", num_bytes=trained),
@@ -165,8 +166,8 @@ def activation_bytes(
     a, a layer's bytes a token, counts the inputs of what is differentiated: two states of the residual stream, each
     normed, and normed and scaled; queries, keys, values and the attention's result, in fp32, and its result once more;
     gate, its activation, up and their product. 3 d: the last norm. Keys and values are held once for each branch that
-    reads them (`tree_attention`); one and a half times a token is what is counted. Masks, made once for all layers,
-    are not.
+    reads them (`tree_attention`); one and a half times a token is what is counted; branches of more than
+    256 tokens hold more, 2.7 times with answers of 1,024. Masks, made once for all layers, are not counted.
 
         fp32      a = 4 ((6 − 2 f) d + 3 q + 3 k + 4 m) + h (8 − 4 f) (q + k)
         bfloat16  a = (26 − 8 f) d + 10 q + 12 k + 8 m + h 6 (q + k)   a copy for each matrix product that reads it

@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from lydian.errors import ModelError
+from lydian.models.adapters import switched_off
 from lydian.models.prefix import is_prefix
 
 
@@ -47,7 +48,7 @@ def base_tensors(model: PreTrainedModel | PeftModel) -> dict[str, Tensor]:
     """The weights of the base alone, as `merged_tensors` gives those of base and adapter."""
     if not isinstance(model, PeftModel) or is_prefix(model):  # a prefix changes nothing in its base
         return _tensors(model, _merged)
-    with model.disable_adapter():
+    with switched_off(model):
         return merged_tensors(model)
 
 

@@ -95,6 +95,7 @@ class _Run:
         self.sets = {name: self._load_set(name) for name in used_sets(recipe)}
         self.engine = build_engine(recipe, self.template)
         self.sampler = build_sampler(recipe, self.template, self.engine)
+        self._say_precision()
         self.judge = Judge(
             recipe=recipe,
             run=run,
@@ -164,6 +165,13 @@ class _Run:
 
     def _say_parameters(self) -> None:
         self.console.print(f"model: {describe_parameters(self.policy.model)}", highlight=False, markup=False)
+
+    def _say_precision(self) -> None:
+        """What `auto` means on the machine that the run begins or goes on on."""
+        training, sampling = (str(d).removeprefix("torch.") for d in (self.policy.compute_dtype, self.sampler.dtype))
+        message = f"computes in {training}, samples rollouts in {sampling} and benchmarks in float32"
+        self.console.print(f"model: {message}", highlight=False, markup=False)
+        self.run.append_event(stage=BASE, kind="precision", message=message)
 
     def _weights(self) -> Weights:
         return weights_of(self.policy.model, self.version)

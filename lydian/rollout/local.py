@@ -15,6 +15,7 @@ from torch import Tensor
 from lydian.data.sequence import num_common
 from lydian.data.trajectory import Completion, Finish, Sampling
 from lydian.errors import EngineError
+from lydian.models.allocator import return_freed_memory
 from lydian.models.decode import PREFILL_TOKENS, CausalLM, Decoder, body_of
 from lydian.models.load import Dtype, load_model
 from lydian.models.memory import (
@@ -40,8 +41,8 @@ STOP_STRING_INTERVAL = 8
 MOST_SLOTS = 128
 """More completions side by side no longer pay on any processor we measured."""
 
-LEAST_COMMON = 64
-"""Tokens of prompts that must not be computed again for one pass over what all of them begin with to pay."""
+LEAST_SAVED = 64
+"""Tokens of prompts that need not be computed again from which one pass over what all begin with pays."""
 
 MEMORY_SHARE = 0.5
 """Share that an engine without a budget takes of the memory that is free when `generate` is called."""
@@ -142,6 +143,11 @@ class LocalEngine:
     def version(self) -> int:
         return self._version
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights."""
+        return self._body.dtype
+
     def load(self, weights: Weights) -> None:
         """Copies a published version into the engine's model. Raises EngineError if a parameter is missing."""
         missing = sorted(self._body.names - weights.tensors.keys())
@@ -158,6 +164,7 @@ class LocalEngine:
 
     def generate(self, requests: Seq[Request], progress: Progress | None = None) -> list[list[Completion]]:
         """Completions of each request, in order; see `Engine`."""
+        return_freed_memory()  # that of updates, before
         results: list[list[Completion | None]] = [[None] * r.num_samples for r in requests]
         total, done = sum(r.num_samples for r in requests), 0
         by_sampling: dict[Sampling, list[int]] = {}
@@ -169,6 +176,7 @@ class LocalEngine:
                 done += 1
                 if progress:
                     progress(done, total)
+        return_freed_memory()
         return [[c for c in completions if c is not None] for completions in results]
 
     def _run(self, requests: Mapping[int, Request], sampling: Sampling) -> Iterator[tuple[_Running, Completion]]:
@@ -243,6 +251,8 @@ class LocalEngine:
         longest = max(len(request.prompt) for request in requests)
         capacity = longest + sampling.max_tokens
         fitting, chunk = self._plan(capacity + (0 if self._prefix is None else self._prefix.shape[3]))
+        common = _common_start([request.prompt for request in requests]) if fitting > 1 else ()
+        fitting -= bool(common)  # its keys and values are held once more
         slots = min(fitting, sum(request.num_samples for request in requests), MOST_SLOTS)
         return Decoder(
             self._body,
@@ -252,7 +262,7 @@ class LocalEngine:
             prompt_tokens=longest,
             prefill_tokens=chunk,
             prefix=self._prefix,
-            common=_common_start([request.prompt for request in requests]),
+            common=common,
         )
 
     def _plan(self, capacity: int) -> tuple[int, int]:
@@ -313,4 +323,4 @@ def _common_start(prompts: Seq[tuple[int, ...]]) -> tuple[int, ...]:
     """What all prompts begin with, such as a system prompt; none where that is too little to gain by it. At least one
     token of each prompt is left, whose state predicts the first of a completion."""
     num = min(num_common(prompts), min(map(len, prompts)) - 1)
-    return prompts[0][:num] if num * (len(prompts) - 1) >= LEAST_COMMON else ()
+    return prompts[0][:num] if num * (len(prompts) - 1) >= LEAST_SAVED else ()

@@ -21,7 +21,7 @@ from torch import Tensor
 from lydian.data.forest import Forest, Item, Normaliser, plant, sequences_of, site_weights
 from lydian.data.sequence import Pair
 from lydian.errors import RunError
-from lydian.models.adapters import are_idle, switched_off
+from lydian.models.adapters import is_idle, switched_off
 from lydian.models.heads import OUTPUTS
 from lydian.models.policy import Policy
 from lydian.models.teacher import Teacher
@@ -237,8 +237,6 @@ class Learner:
         self.version = state["version"]
 
     def _plant(self, items: Seq[Item], weights: Mapping[str, float]) -> list[Forest]:
-        if not items:
-            return []
         forests = plant(
             items,
             weights,
@@ -358,7 +356,7 @@ class Learner:
     @contextlib.contextmanager
     def _as_reference(self) -> Iterator[None]:
         assert self._reference is not None
-        if are_idle(self._reference):
+        if is_idle(self.policy.model, self._reference):
             with switched_off(self.policy.model):
                 yield
             return

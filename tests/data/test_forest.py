@@ -127,6 +127,10 @@ def test_a_common_start_is_shared_from_a_sixteenth_of_the_tokens(num_own: int, n
     assert forest.num_tokens == num_tokens
 
 
+def test_nothing_gives_no_forest():
+    assert plant([], {}) == []
+
+
 def test_equal_and_nested_sequences():
     """Two equal sequences share all nodes but keep their sites; a prefix of another sequence is a node on its path."""
     items = [seq("a", (5,), (6, 7)), seq("b", (5,), (6, 7)), seq("c", (5,), (6,))]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lydian.errors import ModelError, RecipeError
-from lydian.models.adapters import AdapterSettings, add_adapter, num_trainable
+from lydian.models.adapters import AdapterSettings, add_adapter, is_idle, num_trainable
 from lydian.models.policy import Policy
 from tests.models.adapted import FAMILIES, KINDS, adapted, logprobs
 from tests.models.families import make
@@ -141,3 +141,17 @@ def test_defaults_are_explicit_and_can_be_given_back():
 def test_what_peft_does_not_offer_is_refused_by_name():
     with pytest.raises(RecipeError, match=r"one of lora, dora, ia3, prefix.*no bottleneck adapters"):
         AdapterSettings(kind="bottleneck")
+
+
+def test_idle_are_fresh_low_rank_adapters_of_which_all_is_given():
+    """Not once B is trained, without part of the values, with others beside them, or with lengths of rows (dora)."""
+    model = add_adapter(make("llama"), AdapterSettings(rank=2, alpha=4.0))
+    values = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
+    assert is_idle(model, values)
+    first = next(name for name in values if ".lora_B." in name)
+    assert not is_idle(model, {name: value for name, value in values.items() if name != first})
+    assert not is_idle(model, {**values, "head.weight": torch.zeros(1)})
+    assert not is_idle(model, {**values, first: values[first] + 1})
+    dora = add_adapter(make("llama"), AdapterSettings(kind="dora", rank=2, alpha=4.0))
+    assert not is_idle(dora, {name: p for name, p in dora.named_parameters() if p.requires_grad})
+    assert not is_idle(make("llama"), {})

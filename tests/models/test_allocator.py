@@ -22,6 +22,19 @@ for _ in range(12):
     fewest = min(fewest, faults() - before)
 print(fewest)
 """
+HELD = """
+import resource, torch
+from lydian.models.allocator import keep_freed_memory, return_freed_memory
+keep_freed_memory()
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize() >> 20
+blocks = [torch.ones(1 << 22) for _ in range({num})]
+pins = [torch.ones(3) for _ in range(9)]
+held = resident()
+del blocks
+kept = resident()
+print(held - kept, int(return_freed_memory()), kept - resident())
+"""
 TUNE = "from lydian.models.allocator import keep_freed_memory; assert keep_freed_memory() is {}"
 
 
@@ -41,3 +54,17 @@ def test_freed_memory_is_used_again():
     assert fewest_faults(TUNE.format(True)) * 4 < without
     kept = "glibc.malloc.trim_threshold=131072"
     assert fewest_faults(TUNE.format(False), GLIBC_TUNABLES=kept) * 4 >= without  # what the user has set stays
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
+@pytest.mark.parametrize(("num", "is_returned"), [(80, 1), (8, 0)])
+def test_a_gigabyte_of_freed_memory_is_given_back(num: int, is_returned: int):
+    """80 and 8 blocks of 16 MiB, all freed: the process keeps them until it is told to give them back, and 8 even
+    then."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("GLIBC_TUNABLES", "THP_MEM_ALLOC_ENABLE")}
+    command = [sys.executable, "-c", HELD.format(num=num)]
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    left_alone, found, given_back = map(int, done.stdout.split())
+    assert left_alone < 32
+    assert found == is_returned
+    assert given_back > 1000 if is_returned else given_back < 8

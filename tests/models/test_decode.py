@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from lydian.models import decode
+from lydian.models.cache import SlotCache
 from lydian.models.decode import Decoder, body_of
 from tests.models.families import FAMILIES, VOCABULARY, make
 
@@ -118,6 +120,34 @@ def test_a_common_start_is_computed_once(family: str, sharing: dict[str, int], p
     close(results[1], results[0])
     if not num_before:
         close(results[1][0], plain_logits(family, prompts[0]))
+
+
+def test_a_long_start_bounds_the_keys_that_are_read_at_a_time(monkeypatch):
+    """Four prompts of 20 tokens and one of their own, passes of 4: all at once would read 84 keys, at most 8 · 4 may
+    be, which only single prompts keep to; with 2 · 21 keys, pairs do."""
+    sizes = []
+    for most, expected in ((8, [1] * 4), (11, [2, 2])):
+        monkeypatch.setattr(decode, "MOST_KEYS", most)
+        body = body_of(make("llama"))
+        hidden = body.hidden
+        body.hidden = lambda tokens, *rest, hidden=hidden: sizes.append(tokens.numel()) or hidden(tokens, *rest)
+        start = list(range(5, 25))
+        decoder = Decoder(body, num_slots=4, capacity=24, prefill_tokens=4, common=start)
+        sizes.clear()
+        decoder.prefill([[*start, 30 + k] for k in range(4)])
+        assert sizes == expected
+
+
+def test_a_row_gives_its_states_whatever_each_layer_holds():
+    """Two layers of two heads with keys of 3 numbers, values of 5 and of 4: latent attention caches such."""
+    cache = SlotCache(2, 4, torch.device("cpu"))
+    cache.begin(0, torch.arange(2)[None], 2)
+    written = [(torch.randn(1, 2, 2, 3), torch.randn(1, 2, 2, width)) for width in (5, 4)]
+    for layer, (keys, values) in enumerate(written):
+        cache.update(keys, values, layer)
+    cache.add([2])
+    for found, expected in zip(cache.states(0), written, strict=True):
+        assert all(torch.equal(a, b[0]) for a, b in zip(found, expected, strict=True))
 
 
 def test_nothing_of_a_former_completion_is_seen():

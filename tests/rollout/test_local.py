@@ -92,14 +92,26 @@ def test_what_prompts_begin_with_is_worth_a_pass_from_64_tokens_saved():
 
 
 def test_a_common_start_changes_no_sample(monkeypatch):
-    """Three prompts that begin with 40 tokens: computed once or with each of them."""
+    """Four prompts that begin with 40 tokens and then 5, 6: computed once or with each of them; the budget then has a
+    place less."""
     asked = [
         replace(request, prompt=tuple(range(50, 90)) + request.prompt)
         for request in requests(Sampling(max_tokens=20, temperature=1.3))
     ]
-    shared = flat(engine().generate(asked))
-    monkeypatch.setattr(local, "LEAST_COMMON", 1 << 20)
-    apart = flat(engine().generate(asked))
+    made: list[tuple[int, int]] = []
+    decoder = local.Decoder
+
+    def spied(body, **settings):
+        made.append((len(settings["common"]), settings["num_slots"]))
+        return decoder(body, **settings)
+
+    monkeypatch.setattr(local, "Decoder", spied)
+    memory_bytes = budget(8, 52 + 20)
+    shared = flat(engine(memory_bytes).generate(asked))
+    monkeypatch.setattr(local, "LEAST_SAVED", 1 << 20)
+    apart = flat(engine(memory_bytes).generate(asked))
+    assert [common for common, _ in made] == [42, 0]
+    assert made[0][1] == made[1][1] - 1
     assert [c.tokens for c in shared] == [c.tokens for c in apart]
     torch.testing.assert_close([c.logprobs for c in shared], [c.logprobs for c in apart], atol=1e-4, rtol=0)
 

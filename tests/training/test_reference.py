@@ -171,7 +171,7 @@ def test_fresh_adapters_are_switched_off_for_the_reference(monkeypatch):
     switched_off = of_reference()
     assert not calls
     with monkeypatch.context() as patch:
-        patch.setattr("lydian.training.learner.are_idle", lambda parameters: False)
+        patch.setattr("lydian.training.learner.is_idle", lambda model, values: False)
         assert of_reference() == switched_off and calls
     trainer.reset_reference()
     calls.clear()

@@ -97,6 +97,8 @@ def test_nothing_that_a_model_writes_raises_or_is_paid(folders, kind: str, text:
     verifier = RewardModel(model=str(folders[kind]), threshold=1e9)
     for finish in Finish:
         verdicts = verify_all(verifier, [ITEMS[0], (ITEMS[0][0], text, finish), ITEMS[1]])
+        (alone,) = verify_all(verifier, [(ITEMS[0][0], text, finish)])
+        assert alone.score == pytest.approx(verdicts[1].score, abs=2e-5)
         assert not verdicts[1].is_correct
         assert (verdicts[1].score is None) == (text[0:3] in ("<eo", "999"))
         assert [v.score for v in verdicts[::2]] == pytest.approx(
