@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import platform
 
@@ -12,16 +13,13 @@ _LEAST_RETURNED = 1 << 30
 """Bytes that must lie free for giving them back to be worth the page faults that it costs later."""
 
 
-class _MallocInfo(ctypes.Structure):
-    """What mallinfo2(3) says of the main heap."""
+_NAMES = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
 
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
-            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
-        )
-    ]
+
+class _MallocInfo(ctypes.Structure):
+    """What mallinfo2(3) says of the main heap; `fordblks` are the bytes that lie free there."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in _NAMES]
 
 
 def keep_freed_memory() -> bool:
@@ -29,16 +27,15 @@ def keep_freed_memory() -> bool:
 
     glibc gives every large block back to the system when it is freed and asks for it again at the next allocation; the
     system then clears it page by page. A training step frees and asks for the same gigabytes over and over: in an
-    update of a 135M model a tenth of the time went there (docs/performance.md). The process keeps what it needed at its
-    peak until it ends. torch is told to ask for huge pages too, if it has not allocated anything yet. Settings that the
-    environment already has, GLIBC_TUNABLES or THP_MEM_ALLOC_ENABLE, stay as they are.
+    update of a 135M model a tenth of the time went there (docs/performance.md). Now the process keeps what it needed
+    at its peak, until `return_freed_memory`. torch is told to ask for huge pages too, if it has not allocated anything
+    yet. Settings that the environment already has, GLIBC_TUNABLES or THP_MEM_ALLOC_ENABLE, stay as they are.
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-    if platform.libc_ver()[0] != "glibc" or "GLIBC_TUNABLES" in os.environ:
+    library, never = _glibc(), -1
+    if library is None or "GLIBC_TUNABLES" in os.environ:
         return False
-    mallopt = ctypes.CDLL(None).mallopt
-    never = -1
-    return bool(mallopt(_MMAP_THRESHOLD, _LARGEST_FROM_HEAP) and mallopt(_TRIM_THRESHOLD, never))
+    return bool(library.mallopt(_MMAP_THRESHOLD, _LARGEST_FROM_HEAP) and library.mallopt(_TRIM_THRESHOLD, never))
 
 
 def return_freed_memory() -> bool:
@@ -47,8 +44,14 @@ def return_freed_memory() -> bool:
     For where work of one kind ends and another begins, sampling after updates for one: blocks of the one seldom fit
     where the other's were, so that a heap that is only ever kept grows from round to round (docs/performance.md).
     """
-    library = ctypes.CDLL(None)
-    if platform.libc_ver()[0] != "glibc" or not hasattr(library, "mallinfo2"):
+    library = _glibc()
+    if library is None or not hasattr(library, "mallinfo2"):  # older than 2.33
         return False
     library.mallinfo2.restype = _MallocInfo
     return bool(library.mallinfo2().fordblks >= _LEAST_RETURNED and library.malloc_trim(0))
+
+
+@functools.cache
+def _glibc() -> ctypes.CDLL | None:
+    """The C library of this process, if it is glibc."""
+    return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None

@@ -118,8 +118,8 @@ class Decoder:
 
     num_prompts     prompts that are held once for all of their completions, of up to `prompt_tokens` tokens each; 0:
                     each completion holds its own copy. Only for a body that shares prompts
-    prefill_tokens  tokens of prompts that are computed at a time; they bound the memory that a prompt needs while it
-                    is computed and change its numbers only by rounding
+    prefill_tokens  tokens of prompts that are computed at a time, reading at most `MOST_KEYS` keys each; they bound the
+                    memory that a prompt needs while it is computed and change its numbers only by rounding
     prefix          keys and values [layers, 2, kv_heads, P, head_dim] in front of every prompt (prefix tuning), which
                     `capacity` does not count
     common          tokens that every prompt begins with and goes on after: computed once, and copied to each prompt

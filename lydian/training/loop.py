@@ -19,11 +19,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from lydian.data.forest import Item, sequences_of
+from lydian.models.allocator import return_freed_memory
 from lydian.models.policy import Policy
 from lydian.models.weights import Weights
 from lydian.rollout.engine import Progress
 from lydian.training.collect import Collected, Source, permutation
 from lydian.training.settings import StageSettings
+
+RETURN_STEPS = 8
+"""Freed memory goes back to the system after so many steps: texts of other lengths leave gaps of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +197,8 @@ def train(
             share = (index + 0.5) / len(batches)
             statistics |= learner.step(share if settings.restart else (round + share) / settings.rounds)
             step += 1
+            if step % RETURN_STEPS == 0:
+                return_freed_memory()
             drift = drift.after(batches[index], statistics)
             has_drifted = False
             if (index + 1) % (len(batches) // settings.epochs) == 0:
