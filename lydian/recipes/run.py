@@ -95,7 +95,7 @@ class _Run:
         self.sets = {name: self._load_set(name) for name in used_sets(recipe)}
         self.engine = build_engine(recipe, self.template)
         self.sampler = build_sampler(recipe, self.template, self.engine)
-        self._say_precision()
+        self.console.print(f"model: {self._precision()}", highlight=False, markup=False)
         self.judge = Judge(
             recipe=recipe,
             run=run,
@@ -166,12 +166,10 @@ class _Run:
     def _say_parameters(self) -> None:
         self.console.print(f"model: {describe_parameters(self.policy.model)}", highlight=False, markup=False)
 
-    def _say_precision(self) -> None:
-        """What `auto` means on the machine that the run begins or goes on on."""
+    def _precision(self) -> str:
+        """What `auto` means on this machine."""
         training, sampling = (str(d).removeprefix("torch.") for d in (self.policy.compute_dtype, self.sampler.dtype))
-        message = f"computes in {training}, samples rollouts in {sampling} and benchmarks in float32"
-        self.console.print(f"model: {message}", highlight=False, markup=False)
-        self.run.append_event(stage=BASE, kind="precision", message=message)
+        return f"computes in {training}, samples rollouts in {sampling} and benchmarks in float32"
 
     def _weights(self) -> Weights:
         return weights_of(self.policy.model, self.version)
@@ -201,6 +199,7 @@ class _Run:
     def _train(self, index: int, stage: Stage, learner: AnyLearner, here: Checkpoint | None, began: float) -> None:
         start = here.position if here else Position()
         self.run.trim_metrics(stage=stage.name, step=start.step)
+        self.run.append_event(stage=stage.name, kind="precision", message=self._precision())
         self.console.print(f"{stage.name}: {ALGORITHMS[stage.algorithm].summary}", highlight=False, markup=False)
 
         def save(position: Position, *, is_done: bool = False) -> None:

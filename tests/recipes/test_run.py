@@ -311,5 +311,7 @@ optimiser = { learning_rate = 1e-3 }
         (row,) = rows_of(tmp_path / dtype / "metrics.jsonl")
         gaps.append(row["metrics"]["behaviour_gap"])
     assert gaps[0] < 1e-5 < 1e-4 < gaps[1] < 0.1
+    (told,) = (row for row in rows_of(tmp_path / "bfloat16" / "events.jsonl") if row["kind"] == "precision")
+    assert "samples rollouts in bfloat16 and benchmarks in float32" in told["message"]
     bases = [EvalReport.load(tmp_path / dtype / "evaluations" / "00_base").records for dtype in ("float32", "bfloat16")]
     assert bases[0] == bases[1]
