@@ -6,6 +6,7 @@ import ctypes
 import functools
 import os
 import platform
+from pathlib import Path
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _LARGEST_FROM_HEAP = 1 << 30
@@ -28,7 +29,7 @@ def keep_freed_memory() -> bool:
     glibc gives every large block back to the system when it is freed and asks for it again at the next allocation; the
     system then clears it page by page. A training step frees and asks for the same gigabytes over and over: in an
     update of a 135M model a tenth of the time went there (docs/performance.md). Now the process keeps what it needed
-    at its peak, until `return_freed_memory`. torch is told to ask for huge pages too, if it has not allocated anything
+    at its peak. torch is told to ask for huge pages too, if it has not allocated anything
     yet. Settings that the environment already has, GLIBC_TUNABLES or THP_MEM_ALLOC_ENABLE, stay as they are.
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
@@ -38,17 +39,24 @@ def keep_freed_memory() -> bool:
     return bool(library.mallopt(_MMAP_THRESHOLD, _LARGEST_FROM_HEAP) and library.mallopt(_TRIM_THRESHOLD, never))
 
 
-def return_freed_memory() -> bool:
-    """Gives memory that tensors have freed back to the system, if it is a gigabyte or more; True if it did.
+def return_freed_memory(above: int) -> bool:
+    """Gives memory that tensors have freed back to the system if the process holds more than `above` bytes, and a
+    gigabyte or more of that lies free; True if it did.
 
-    For where work of one kind ends and another begins, sampling after updates for one: blocks of the one seldom fit
-    where the other's were, so that a heap that is only ever kept grows from round to round (docs/performance.md).
+    Blocks seldom fit where others of another size were, so that a heap that is only ever kept grows from round to
+    round. Taking back what was given takes as long as a fifth of a step (docs/performance.md), hence the bound.
     """
     library = _glibc()
-    if library is None or not hasattr(library, "mallinfo2"):  # older than 2.33
+    if library is None or not hasattr(library, "mallinfo2") or held_bytes() <= above:  # older than 2.33
         return False
     library.mallinfo2.restype = _MallocInfo
     return bool(library.mallinfo2().fordblks >= _LEAST_RETURNED and library.malloc_trim(0))
+
+
+def held_bytes() -> int:
+    """Memory that this process holds; 0 where the system does not say so in /proc."""
+    place = Path("/proc/self/statm")
+    return int(place.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") if place.is_file() else 0
 
 
 @functools.cache

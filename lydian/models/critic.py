@@ -61,9 +61,6 @@ def _parts(place: Path) -> tuple[Path, Path]:
 
 def _critic(model: PreTrainedModel | PeftModel, policy: Policy, head: Head) -> Policy:
     """The model with a head, computed where and how the policy is."""
-    return Policy(
-        model.to(policy.device),
-        compute_dtype=policy.compute_dtype,
-        is_checkpointed=policy.model.is_activation_checkpointing,
-        head=head.to(policy.device),
-    )
+    critic = Policy(model.to(policy.device), compute_dtype=policy.compute_dtype, head=head.to(policy.device))
+    critic.recompute(policy.num_recomputed)
+    return critic

@@ -125,17 +125,18 @@ def reference_plan(model: nn.Module) -> list[Held]:
 
 
 def passes_plan(
-    shape: Shape, *, tokens: int, num_parameters: int, is_bfloat16: bool, is_frozen: bool, is_checkpointed: bool
+    shape: Shape, *, tokens: int, num_parameters: int, is_bfloat16: bool, is_frozen: bool, num_recomputed: int = 0
 ) -> list[Held]:
     """Forward and backward passes of T tokens: activations, the heap's gaps, logits, and the weights in bf16.
 
     num_parameters  of the whole model; for the other settings see `activation_bytes`
     """
     activations = activation_bytes(
-        shape, tokens=tokens, is_bfloat16=is_bfloat16, is_frozen=is_frozen, is_checkpointed=is_checkpointed
+        shape, tokens=tokens, is_bfloat16=is_bfloat16, is_frozen=is_frozen, num_recomputed=num_recomputed
     )
+    recomputed = f", {num_recomputed} of {shape.layers} layers recomputed" if num_recomputed else ""
     sizes = {
-        f"activations of {tokens:,} tokens": activations,
+        f"activations of {tokens:,} tokens{recomputed}": activations,
         "gaps in the heap": 0 if torch.cuda.is_available() else int(HEAP_GAPS * activations),
         "logits of a chunk": logprob_bytes(shape, tokens=tokens),
         "bfloat16 copies": 2 * num_parameters * is_bfloat16,
@@ -159,9 +160,12 @@ def activation_bytes(
     tokens: int,
     is_bfloat16: bool = False,
     is_frozen: bool = False,
-    is_checkpointed: bool = False,
+    num_recomputed: int = 0,
 ) -> int:
-    """What one forward pass keeps for its backward pass: T (L a + 4 · 3 d); checkpointed 4 L d + a instead of L a.
+    """What one forward pass keeps for its backward pass: T (L a + 4 · 3 d).
+
+    With the first n layers recomputed (`Policy.recompute`) T (4 n d + max(1, L − n) a + 4 · 3 d): of those layers their
+    inputs, and one layer's activations at a time when those of the later layers are gone.
 
     a, a layer's bytes a token, counts the inputs of what is differentiated: two states of the residual stream, each
     normed, and normed and scaled; queries, keys, values and the attention's result, in fp32, and its result once more;
@@ -182,7 +186,7 @@ def activation_bytes(
     if is_bfloat16:
         attention = 10 * shape.query_width + 12 * shape.key_width
         a_layer = (26 - 8 * f) * d + attention + 8 * shape.inner + 6 * heads
-    layers = FP32 * shape.layers * d + a_layer if is_checkpointed else shape.layers * a_layer
+    layers = FP32 * num_recomputed * d + max(1, shape.layers - num_recomputed) * a_layer
     return tokens * (layers + FP32 * 3 * d)
 
 

@@ -108,6 +108,13 @@ def planned_model(
     return add_adapter(model, adapter, token_ids=token_ids) if adapter else model
 
 
+def outline(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
+    """A model of the same sizes without adapters, on torch's `meta` device: shapes and no values."""
+    causal_lm: PreTrainedModel = model.get_base_model() if isinstance(model, PeftModel) else model
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(causal_lm.config)
+
+
 def _owners(path: str) -> list[str]:
     """The path of a parameter's module and of all modules around it, innermost first."""
     parts = path.split(".")[:-1]

@@ -51,10 +51,10 @@ def require_recorded(model: nn.Module) -> None:
     """Raise ModelError for a prefix where activations are to be recomputed: transformers then passes no cache."""
     if is_prefix(model):
         raise ModelError(
-            where="is_checkpointed",
+            where="activations to recompute",
             given="a prefix, which transformers drops where it recomputes activations",
             expected="activations that are kept",
-            fix="Set model.is_checkpointed = false, or use another kind of adapter.",
+            fix="Recompute no layer, or use another kind of adapter.",
         )
 
 

@@ -3,11 +3,13 @@
 A dense mask over a row pays for every pair of tokens in it; in a row of eight completions of one prompt three quarters
 of the pairs are hidden. Here a row is cut into branches, each attending to the path above it and causally to itself,
 and branches of similar shape are computed together. transformers' layers hand over queries, keys and values as they
-always do; what tells this function apart from SDPA is the mask that it is given, a `TreeMask`.
+always do; the mask that they are given says how to attend: a `TreeMask` as above, a block mask by FlexAttention, a
+dense one by SDPA.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +18,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.attention.flex_attention import BlockMask
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.flex_attention import flex_attention_forward
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from lydian.data.forest import Forest
+from lydian.models.block_attention import block_mask
 from lydian.objectives.precision import full_precision
 
 IMPLEMENTATION = "lydian_tree"
@@ -34,6 +39,11 @@ FREE_PAIRS = 1 << 15
 
 MOST_OWN = 256
 """Longer branches below a path are cut: of a branch's own pairs, half are hidden and computed all the same."""
+
+
+Mask = Tensor | BlockMask
+MaskOf = Callable[[Forest, int, int | None], Mask]
+"""Makes the mask of a forest with so many keys in front of every row, for layers that look so far back or at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +103,18 @@ class TreeMask(torch.Tensor):
         return mask
 
 
-def install(model: PreTrainedModel) -> bool:
-    """Makes the model's layers accept a `TreeMask`; with other masks they attend as before. False if they cannot.
+SPARSE_MASKS: dict[str, dict[str, MaskOf]] = {"cpu": {"trees": TreeMask.of}, "cuda": {"blocks": block_mask}}
+"""The masks with which a type of device pays for what tokens see, by name."""
 
-    Only where SDPA is in use, on a CPU: a GPU's kernels are not measured yet.
+
+def sparse_masks(model: PreTrainedModel) -> dict[str, MaskOf]:
+    """Those of `SPARSE_MASKS` for a model, whose layers are made to accept them; none where it does not use SDPA.
+
+    Dense masks are computed as before.
     """
-    implementation = model.config._attn_implementation
-    if model.device.type != "cpu" or implementation not in ("sdpa", IMPLEMENTATION):
-        return False
-    if implementation == "sdpa" and model._can_set_attn_implementation():
+    if model.config._attn_implementation == "sdpa" and model._can_set_attn_implementation():
         model.set_attn_implementation(IMPLEMENTATION)
-    return bool(model.config._attn_implementation == IMPLEMENTATION)
+    return SPARSE_MASKS.get(model.device.type, {}) if model.config._attn_implementation == IMPLEMENTATION else {}
 
 
 def attend(
@@ -111,15 +122,20 @@ def attend(
     query: Float[Tensor, "rows heads length d"],
     key: Float[Tensor, "rows kv_heads keys d"],
     value: Float[Tensor, "rows kv_heads keys d"],
-    attention_mask: Tensor | None,
+    attention_mask: Mask | None,
     dropout: float = 0.0,
     scaling: float | None = None,
     **options: Any,
-) -> tuple[Float[Tensor, "rows length heads d"], None]:
-    """softmax(q kᵀ · scaling) v over what each token sees, in fp32 at least: an attention function of transformers.
+) -> tuple[Float[Tensor, "rows length heads d"], Tensor | None]:
+    """softmax(q kᵀ · scaling) v over what each token sees: an attention function of transformers. In fp32 at least
+    over trees.
 
-    Raises ValueError for what it does not compute: soft caps, sinks, biases of positions.
+    Raises ValueError for what attention over trees does not compute: soft caps, sinks, biases of positions.
     """
+    if isinstance(attention_mask, BlockMask):
+        return flex_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **options
+        )
     if not isinstance(attention_mask, TreeMask):
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
     unknown = [name for name in ("softcap", "position_bias", "s_aux") if options.get(name) is not None]

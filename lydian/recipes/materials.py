@@ -294,8 +294,7 @@ def build_policy(
     if adapter is not None:
         check_adapter_base(loaded.model)
     loaded.model.to("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = compute_dtype(recipe.model.dtype)
-    return loaded, Policy(loaded.model, compute_dtype=dtype, is_checkpointed=recipe.model.is_checkpointed)
+    return loaded, Policy(loaded.model, compute_dtype=compute_dtype(recipe.model.dtype))
 
 
 def build_engine(recipe: Recipe, template: Template, dtype: Dtype = "float32") -> LocalEngine:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 
 from lydian.data.forest import Item, sequences_of
@@ -25,8 +26,10 @@ from lydian.evaluation.evaluate import evaluate
 from lydian.evaluation.records import EvalReport
 from lydian.evaluation.reward_models import evaluate_judging, judging_facts
 from lydian.models.adapters import AdapterSettings
+from lydian.models.allocator import held_bytes
 from lydian.models.load import load_model
-from lydian.models.parameters import describe_parameters
+from lydian.models.memory import free_bytes
+from lydian.models.parameters import describe_parameters, outline
 from lydian.models.save import save_model
 from lydian.models.teacher import Teacher
 from lydian.models.weights import Weights, weights_of
@@ -43,6 +46,7 @@ from lydian.recipes.materials import (
     load_set,
     make_head,
 )
+from lydian.recipes.memory import StagePlan, stage_plan
 from lydian.recipes.recipe import BenchmarkSettings, Recipe, Stage, VerifierSettings, with_stage_folders
 from lydian.recipes.run_dir import RunDir, read_json
 from lydian.rollout.best_of import BestOf
@@ -87,6 +91,8 @@ class _Run:
         self.run = run
         self.console = console
         self.ticker = Ticker(console)
+        self.free = free_bytes(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+        self.held = held_bytes()
         self.checkpoint_path = run.checkpoints / "checkpoint.pt"
         self.checkpoint = load_checkpoint(self.checkpoint_path)
         self.loaded, self.policy = build_policy(recipe, run.model_path(BASE))
@@ -129,11 +135,13 @@ class _Run:
             return
         if not algorithm.is_policy:
             self.policy.head = make_head(algorithm, self.policy, self.sets[stage.data].items)
+        plan = stage_plan(self.recipe, stage, outline(self.policy.model), self.policy.model, free=self.free)
+        self.policy.recompute(plan.num_recomputed)
         learner = self._learner(stage)
         if here is not None:
             learner.load_state(here.learner)
         if here is None or not here.is_done:
-            self._train(index, stage, learner, here, began)
+            self._train(index, stage, learner, plan, here, began)
         self.version, self.holds = learner.version, stage.name
         self._save(stage, learner)
         if algorithm.is_policy:
@@ -166,10 +174,17 @@ class _Run:
     def _say_parameters(self) -> None:
         self.console.print(f"model: {describe_parameters(self.policy.model)}", highlight=False, markup=False)
 
+    def _note(self, stage: Stage, kind: str, message: str) -> None:
+        self.run.append_event(stage=stage.name, kind=kind, message=message)
+
     def _precision(self) -> str:
-        """What `auto` means on this machine."""
+        """What `auto` means on this machine, and how its layers attend."""
         training, sampling = (str(d).removeprefix("torch.") for d in (self.policy.compute_dtype, self.sampler.dtype))
-        return f"computes in {training}, samples rollouts in {sampling} and benchmarks in float32"
+        attention = self.policy.attention if self.policy.layout != "single" else "one sequence a row"
+        return (
+            f"computes in {training}, attention over {attention}; "
+            f"samples rollouts in {sampling} and benchmarks in float32"
+        )
 
     def _weights(self) -> Weights:
         return weights_of(self.policy.model, self.version)
@@ -196,11 +211,15 @@ class _Run:
     def _benchmark(self, settings: BenchmarkSettings) -> Benchmark:
         return build_benchmark(settings, self.sets[settings.data].items, self.template)
 
-    def _train(self, index: int, stage: Stage, learner: AnyLearner, here: Checkpoint | None, began: float) -> None:
+    def _train(
+        self, index: int, stage: Stage, learner: AnyLearner, plan: StagePlan, here: Checkpoint | None, began: float
+    ) -> None:
         start = here.position if here else Position()
         self.run.trim_metrics(stage=stage.name, step=start.step)
-        self.run.append_event(stage=stage.name, kind="precision", message=self._precision())
-        self.console.print(f"{stage.name}: {ALGORITHMS[stage.algorithm].summary}", highlight=False, markup=False)
+        self._note(stage, "precision", self._precision())
+        self._note(stage, "memory", plan.summary)
+        summary = f"{stage.name}: {ALGORITHMS[stage.algorithm].summary}; memory {plan.summary}"
+        self.console.print(summary, highlight=False, markup=False)
 
         def save(position: Position, *, is_done: bool = False) -> None:
             state = Checkpoint(
@@ -216,7 +235,8 @@ class _Run:
         source.load(learner.weights())
         journal = RunJournal(self.run, stage.name, self.template, self.ticker, save)
         seed = derived_seed(self.recipe.seed, stage.name)
-        end = train(learner, source, stage.settings, journal, seed=seed, start=start)
+        most_held = self.held + plan.most_held
+        end = train(learner, source, stage.settings, journal, seed=seed, start=start, most_held=most_held)
         save(end, is_done=True)
 
     def _learner(self, stage: Stage) -> AnyLearner:
@@ -241,7 +261,7 @@ class _Run:
             return None
         teacher = Teacher.of(load_model(with_stage_folders(stage.teacher, self.run.model_path)), self.loaded)
         for note in teacher.notes:
-            self.run.append_event(stage=stage.name, kind="teacher", message=note)
+            self._note(stage, "teacher", note)
         return teacher
 
     def _encoded(self, name: str | None) -> list[Item]:
@@ -291,7 +311,7 @@ class _Run:
             verifier.check(problem)
         if is_label_free(verifier.fingerprint):
             message = f"{verifier.name} reads no gold answer: reward and agreement of this stage are no accuracy"
-            self.run.append_event(stage=stage.name, kind="label-free", message=message)
+            self._note(stage, "label-free", message)
         if stage.settings.self_test:
             require_sound(verifier, problems, where=f"stage {stage.name}")
         return verifier

@@ -15,7 +15,6 @@ from torch import Tensor
 from lydian.data.sequence import num_common
 from lydian.data.trajectory import Completion, Finish, Sampling
 from lydian.errors import EngineError
-from lydian.models.allocator import return_freed_memory
 from lydian.models.decode import PREFILL_TOKENS, CausalLM, Decoder, body_of
 from lydian.models.load import Dtype, load_model
 from lydian.models.memory import (
@@ -164,7 +163,6 @@ class LocalEngine:
 
     def generate(self, requests: Seq[Request], progress: Progress | None = None) -> list[list[Completion]]:
         """Completions of each request, in order; see `Engine`."""
-        return_freed_memory()  # that of updates, before
         results: list[list[Completion | None]] = [[None] * r.num_samples for r in requests]
         total, done = sum(r.num_samples for r in requests), 0
         by_sampling: dict[Sampling, list[int]] = {}
@@ -176,7 +174,6 @@ class LocalEngine:
                 done += 1
                 if progress:
                     progress(done, total)
-        return_freed_memory()
         return [[c for c in completions if c is not None] for completions in results]
 
     def _run(self, requests: Mapping[int, Request], sampling: Sampling) -> Iterator[tuple[_Running, Completion]]:

@@ -176,9 +176,12 @@ def train(
     *,
     seed: int = 0,
     start: Position | None = None,
+    most_held: int | None = None,
 ) -> Position:
     """Runs a stage from `start` to its end, which it returns. A round ends early after an epoch that moved the policy
     farther than `target_kl`.
+
+    most_held  bytes of this process above which freed memory goes back to the system, now and then; None: it stays
 
     The learner's weights at the end are the stage's result; `source` has the last published version loaded. Raises
     what its parts raise; whatever was checkpointed stays good.
@@ -197,8 +200,8 @@ def train(
             share = (index + 0.5) / len(batches)
             statistics |= learner.step(share if settings.restart else (round + share) / settings.rounds)
             step += 1
-            if step % RETURN_STEPS == 0:
-                return_freed_memory()
+            if most_held is not None and step % RETURN_STEPS == 0:
+                return_freed_memory(above=most_held)
             drift = drift.after(batches[index], statistics)
             has_drifted = False
             if (index + 1) % (len(batches) // settings.epochs) == 0:

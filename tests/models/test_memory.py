@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -131,16 +132,19 @@ def test_activations_are_what_autograd_saves(name: str, is_frozen: bool, is_bflo
     assert planned + copies * is_bfloat16 == pytest.approx(measured, rel=0.1)
 
 
-def test_activations_of_checkpointed_layers():
-    """Kept: each layer's input, and last states; one layer's own activations come on top while it is recomputed."""
+@pytest.mark.parametrize("num_recomputed", [1, 2, 3])
+def test_activations_of_recomputed_layers(num_recomputed: int):
+    """Kept: each recomputed layer's input, the other layers' activations, and last states. Where all are recomputed,
+    one layer's own activations come on top in the backward pass."""
     torch.manual_seed(0)
-    policy = Policy(MODELS["llama"](), layout="shared", is_checkpointed=True)
+    policy = Policy(MODELS["llama"](), layout="shared")
+    policy.recompute(num_recomputed)
     measured, tokens = saved_bytes(policy, num=8, prompt=20, reply=40)
     shape = shape_of(policy.model.config)
-    one = Shape(**{name: getattr(shape, name) for name in Shape.__slots__} | {"layers": 1})
-    one_layer = activation_bytes(one, tokens=tokens) - 12 * tokens * shape.width
-    planned = activation_bytes(shape, tokens=tokens, is_checkpointed=True)
-    assert planned - one_layer == pytest.approx(measured, rel=0.1)
+    assert shape.layers == 3
+    one_layer = activation_bytes(replace(shape, layers=1), tokens=tokens) - 12 * tokens * shape.width
+    planned = activation_bytes(shape, tokens=tokens, num_recomputed=num_recomputed)
+    assert planned - one_layer * (num_recomputed == 3) == pytest.approx(measured, rel=0.1)
 
 
 def test_log_probabilities_by_hand():
@@ -191,7 +195,7 @@ def test_free_memory_is_a_sensible_number():
 def test_passes_leave_gaps_in_a_cpu_s_heap(monkeypatch):
     """Half of the activations, which a GPU does not leave; bf16 copies are 2 bytes for each of 50 numbers."""
     shape = Shape(layers=1, width=2, query_width=2, key_width=2, inner=4, vocabulary=10)
-    settings = {"tokens": 3, "num_parameters": 50, "is_frozen": False, "is_checkpointed": False}
+    settings = {"tokens": 3, "num_parameters": 50, "is_frozen": False}
     activations = activation_bytes(shape, tokens=3)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     planned = {"activations of 3 tokens": activations, "gaps in the heap": activations // 2, "logits of a chunk": 560}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from unittest.mock import Mock
 
 import pytest
 import torch
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from lydian.data.forest import Forest, Layout, plant, site_weights
 from lydian.data.sequence import Sequence
@@ -103,14 +105,24 @@ def test_temperature_divides_the_logits():
     torch.testing.assert_close(entropy, -(expected.exp() * expected).sum(-1), atol=2e-5, rtol=1e-4)
 
 
-def test_checkpointing_changes_nothing_but_memory():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_recomputed_layers_change_no_number(family: str, dtype: torch.dtype):
+    """Gradients to the last bit, with none, one and all layers recomputed; and the layers are those that were asked."""
     sequences = group_of_answers()
-    gradients = []
-    for is_checkpointed in (False, True):
-        model = make("llama")
-        policy = Policy(model, is_checkpointed=is_checkpointed)
-        for forest in forests_of(sequences, "shared"):
-            (-forest.sites.weight * policy.logprobs(forest)[0]).sum().backward()
-        gradients.append([p.grad for p in model.parameters()])
-    for a, b in zip(*gradients, strict=True):
-        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5)
+    expected, forwards = None, []
+    for num_recomputed in (0, 1, 3, 0):
+        model = make(family)
+        policy = Policy(model, layout="shared", compute_dtype=dtype)
+        policy.recompute(num_recomputed)
+        layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
+        calls = [Mock(return_value=None) for _ in layers]
+        for layer, call in zip(layers, calls, strict=True):
+            next(m for m in layer.modules() if "norm" in type(m).__name__.lower()).register_forward_pre_hook(call)
+        forest = forests_of(sequences, "shared")[0]
+        (-forest.sites.weight * policy.logprobs(forest)[0]).sum().backward()
+        gradients = [p.grad for p in model.parameters()]
+        expected = expected or gradients
+        assert all(torch.equal(a, b) for a, b in zip(gradients, expected, strict=True))
+        forwards.append([call.call_count for call in calls])
+    assert forwards == [[1, 1, 1], [2, 1, 1], [2, 2, 2], [1, 1, 1]]

@@ -159,7 +159,9 @@ def test_it_is_read_by_peft_alone_and_continued(tmp_path):
         load_model(tmp_path / "adapter")
 
 
-def test_checkpointing_would_drop_it():
+def test_recomputed_layers_would_drop_it():
     """transformers passes no cache where it recomputes activations."""
-    with pytest.raises(ModelError, match="is_checkpointed"):
-        Policy(prefixed("llama"), is_checkpointed=True)
+    policy = Policy(prefixed("llama"))
+    policy.recompute(0)
+    with pytest.raises(ModelError, match="activations to recompute"):
+        policy.recompute(1)

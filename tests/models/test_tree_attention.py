@@ -68,7 +68,7 @@ def test_results_and_gradients_are_those_of_a_dense_mask(
     for forest in forests_of(group_of_answers(), "shared"):
         query = states(forest, 4)
         key, value = (states(forest, 2, num_before) for _ in range(2))
-        mask = dense_mask(forest, torch.float64, num_before, window)
+        mask = dense_mask(forest, num_before, window, dtype=torch.float64)
         is_token = torch.zeros(forest.tokens.shape, dtype=torch.bool)
         for branch in branches(forest):
             is_token[branch.row, branch.start : branch.end] = True
@@ -123,13 +123,15 @@ def test_what_it_does_not_compute_is_refused(option: str):
         attend(nn.Module(), *given, TreeMask.of(forest), **{option: 0.5})
 
 
-def test_a_layer_that_reads_the_mask_as_numbers_gets_nan_and_the_single_layout():
+def test_a_layer_that_reads_the_mask_as_numbers_gets_nan_and_then_a_dense_mask():
     """A model whose attention does not know the mask cannot be trained on wrong numbers unnoticed."""
     policy = Policy(make("llama"))
-    assert policy.layout == "shared"
+    assert (policy.layout, policy.attention) == ("shared", "trees")
     for implementation in ("sdpa", "eager"):
         policy.model.config._attn_implementation = implementation
-        assert policy.find_layout() == "single"
+        policy.attention = "trees"
+        assert policy.logprobs(forests_of(group_of_answers(), "shared")[0])[0].isnan().all()
+        assert (policy.find_layout(), policy.attention) == ("shared", "dense masks")
 
 
 def test_a_saved_model_does_not_name_it(tmp_path):

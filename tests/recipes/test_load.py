@@ -195,11 +195,12 @@ def test_every_setting_is_explained_once_and_says_what_it_means(tmp_path: Path) 
     assert values["stages.rl.objective.clip_high"] == 0.28
 
 
-def test_an_engine_without_memory_is_refused(tmp_path: Path) -> None:
-    assert load(tmp_path, "engine.memory_gib=0.5").engine.memory_bytes == 1 << 29
+@pytest.mark.parametrize("part", ["engine", "model"])
+def test_no_memory_is_refused(tmp_path: Path, part: str) -> None:
+    assert getattr(load(tmp_path, f"{part}.memory_gib=0.5"), part).memory_bytes == 1 << 29
     for wrong in ("0", "-1.0", "inf", "nan"):
         with pytest.raises(RecipeError, match=r"a number above 0|a finite number"):
-            load(tmp_path, f"engine.memory_gib={wrong}")
+            load(tmp_path, f"{part}.memory_gib={wrong}")
 
 
 def test_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from lydian.models.memory import peak_bytes
 from lydian.models.parameters import planned_model
 from lydian.recipes.load import load_recipe
-from lydian.recipes.memory import memory_lines, stage_plan
+from lydian.recipes.memory import UPDATES_SHARE, StagePlan, memory_lines, stage_plan
 
 RECIPE = """
 name = "small"
@@ -41,9 +40,13 @@ def recipe_of(tmp_path):
 
 
 def plan(recipe) -> dict[str, int]:
+    return {f"{h.of}: {h.what}": h.num_bytes for h in plan_of(recipe).held}
+
+
+def plan_of(recipe, free: int = 1 << 29) -> StagePlan:
     (stage,) = recipe.stages
-    held = stage_plan(recipe, stage, planned_model(recipe.model.source, None), budget=1 << 28)
-    return {f"{h.of}: {h.what}": h.num_bytes for h in held}
+    base, trained = (planned_model("tiny", adapter) for adapter in (None, stage.adapter or recipe.model.adapter))
+    return stage_plan(recipe, stage, base, trained, free=free)
 
 
 def test_settings_move_what_they_should(recipe_of, monkeypatch):
@@ -84,7 +87,7 @@ def test_check_lists_a_table_a_stage(recipe_of, monkeypatch):
     monkeypatch.setattr("lydian.recipes.memory.free_bytes", lambda device: 1 << 20)
     lines = memory_lines(recipe_of())
     assert lines[0].startswith("memory of grpo: ") and lines[0].endswith(
-        "1.0 MiB free now; too much: lower stages.batching.batch_tokens or set is_checkpointed"
+        "1.0 MiB free now; too much: lower stages.batching.batch_tokens or engine.memory_gib"
     )
     assert any(line.split() == ["3.4", "MiB", "policy:", "weights", "always"] for line in lines)
     (line,) = memory_lines(recipe_of("model.source=a-lab/some-model"))
@@ -110,7 +113,27 @@ def test_a_critic_under_an_adapter_shares_the_frozen_weights(recipe_of):
 
 
 def test_the_plan_is_the_peak_of_its_parts(recipe_of):
-    recipe = recipe_of()
-    held = stage_plan(recipe, recipe.stages[0], planned_model("tiny", None), budget=1 << 28)
-    assert peak_bytes(held) < sum(h.num_bytes for h in held)
-    assert torch.tensor([h.num_bytes for h in held]).min() > 0
+    found = plan_of(recipe_of())
+    assert found.peak == peak_bytes(found.held) < sum(h.num_bytes for h in found.held)
+    assert min(h.num_bytes for h in found.held) > 0
+    assert found.num_recomputed == 0
+
+
+def updates(found: StagePlan) -> int:
+    return sum(h.num_bytes for h in found.held if h.during != "sampling")
+
+
+def test_layers_are_recomputed_until_updates_fit(recipe_of):
+    """As few as will do, of what is asked or of a share of what is free; all but the last if nothing will do; none
+    with a prefix. The tiny model has 4 layers."""
+    whole = updates(plan_of(recipe_of()))
+    found = [plan_of(recipe_of(f"model.memory_gib={share * whole / 2**30}")) for share in (1.01, 0.99, 0.6, 0.01)]
+    numbers = [one.num_recomputed for one in found]
+    assert numbers[0] == 0 and numbers[1] == 1 < numbers[2] <= 3 == numbers[3]
+    sizes = [updates(one) for one in found]
+    assert sizes == sorted(sizes, reverse=True) and sizes[2] <= 0.6 * whole < sizes[3] / 0.01
+    assert f"activations of 2,048 tokens, {numbers[2]} of 4 layers recomputed" in str(found[2].held)
+    assert f"activations of {numbers[2]} layers are recomputed" in found[2].summary
+    assert plan_of(recipe_of(), free=int(1.01 * whole / UPDATES_SHARE)).num_recomputed == 0
+    assert plan_of(recipe_of(), free=int(0.99 * whole / UPDATES_SHARE)).num_recomputed > 0
+    assert plan_of(recipe_of("model.memory_gib=0.001", "model.adapter.kind=prefix")).num_recomputed == 0

@@ -290,6 +290,18 @@ def test_wherever_the_disk_is_full(nth: int, run_on_full_disk: Callable, whole_s
     assert_same_run(tmp_path / "run", whole_short)
 
 
+def test_a_run_in_less_memory_gives_the_same(short: str, whole_short: Path, tmp_path: Path) -> None:
+    """Activations of all layers but the last are recomputed: the same numbers, step by step, and the run says so."""
+    run(short.replace("[model]\n", "[model]\nmemory_gib = 0.001\n"), tmp_path / "run")
+    weights = [contents(out, "models/**/*.safetensors") for out in (tmp_path / "run", whole_short)]
+    assert weights[0] == weights[1] != {}
+    assert rows_of(tmp_path / "run" / "metrics.jsonl") == rows_of(whole_short / "metrics.jsonl")
+    (told,) = (row for row in rows_of(tmp_path / "run" / "events.jsonl") if row["kind"] == "memory")
+    assert "activations of 3 layers are recomputed" in told["message"]
+    (told,) = (row for row in rows_of(whole_short / "events.jsonl") if row["kind"] == "memory")
+    assert "recomputed" not in told["message"]
+
+
 def test_rollouts_in_bfloat16_are_judged_in_float32(short: str, tmp_path: Path) -> None:
     """The base scores the same, answer by answer; rollouts and learner differ by what bf16 rounds, and by more than two
     ways of computing fp32 do."""
@@ -312,6 +324,7 @@ optimiser = { learning_rate = 1e-3 }
         gaps.append(row["metrics"]["behaviour_gap"])
     assert gaps[0] < 1e-5 < 1e-4 < gaps[1] < 0.1
     (told,) = (row for row in rows_of(tmp_path / "bfloat16" / "events.jsonl") if row["kind"] == "precision")
+    assert "computes in float32, attention over trees" in told["message"]
     assert "samples rollouts in bfloat16 and benchmarks in float32" in told["message"]
     bases = [EvalReport.load(tmp_path / dtype / "evaluations" / "00_base").records for dtype in ("float32", "bfloat16")]
     assert bases[0] == bases[1]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from lydian.data.sequence import Sequence
+from lydian.training import loop
 from lydian.training.collect import Collected
 from lydian.training.loop import Position, train
 from lydian.training.settings import StageSettings
@@ -261,3 +262,13 @@ def test_without_a_target_every_epoch_is_trained():
     diary = Diary()
     train(Drifting([9.0] * 9), Sampled([10]), settings(epochs=3), diary, seed=0)
     assert len(diary.steps) == 9 and "epoch_kl" not in diary.steps[-1][2]
+
+
+@pytest.mark.parametrize("most_held", [None, 5])
+def test_freed_memory_goes_back_every_eight_steps_if_a_bound_is_set(most_held, monkeypatch):
+    asked = []
+    monkeypatch.setattr(loop, "return_freed_memory", lambda above: asked.append((above, len(learner.batches()))))
+    learner, settings = Notes(), StageSettings(rounds=5, batch_size=2)
+    train(learner, Fixed([8]), settings, seed=0, most_held=most_held)
+    assert len(learner.batches()) == 20
+    assert asked == ([] if most_held is None else [(5, 8), (5, 16)])
