@@ -1,4 +1,5 @@
-"""What a whole on-policy step costs as the model, the lengths, the groups and the threads grow: Lydian alone.
+"""What a whole on-policy step costs as the model, the lengths, the groups, the threads and the recomputed layers grow:
+Lydian alone.
 
     python benchmarks/scaling.py
 
@@ -18,7 +19,7 @@ import harness
 import summary
 import workload
 
-BASE = {"size": "28M", "prompt": 128, "new_tokens": 64, "group": 8, "problems": 8}
+BASE = {"size": "28M", "prompt": 128, "new_tokens": 64, "group": 8, "problems": 8, "recomputed": 0}
 SIZES = {  # hidden, inner, layers, heads, key heads, vocabulary
     "1M": (128, 384, 4, 4, 4, 320),
     "7M": (256, 704, 6, 4, 2, 8192),
@@ -33,13 +34,14 @@ def main() -> int:
     parser.add_argument("--prompts", type=int, nargs="+", default=[32, 512])
     parser.add_argument("--lengths", type=int, nargs="+", default=[16, 128, 256], help="new tokens")
     parser.add_argument("--groups", type=int, nargs="+", default=[2, 4, 16], help="64 sequences whatever the group")
+    parser.add_argument("--recomputed", type=int, nargs="+", default=[5, 9], help="layers, of the base's 10")
     parser.add_argument("--thread-counts", type=int, nargs="+", default=None, help="by default 1 and all")
     options = parser.parse_args()
     options.model = "random weights"
     base = dict(BASE)
     if options.quick:
         options.sizes, options.prompts, options.lengths, options.groups = ["1M"], [], [4], []
-        options.thread_counts, options.alternations = [1], 2
+        options.thread_counts, options.recomputed, options.alternations = [1], [2], 2
         base |= {"size": "1M", "prompt": 16, "new_tokens": 8, "group": 4, "problems": 2}
     cases = [_case(options, axis, point) for axis, point in _points(options, base)]
     rows = [[case["axis"], case["case"], *_cells(case)] for case in cases]
@@ -54,6 +56,7 @@ def _points(options: argparse.Namespace, base: dict[str, Any]) -> list[tuple[str
     points += [("prompt", base | {"prompt": prompt}) for prompt in options.prompts]
     points += [("completion", base | {"new_tokens": length}) for length in options.lengths]
     points += [("group", base | {"group": group, "problems": max(1, total // group)}) for group in options.groups]
+    points += [("recomputed", base | {"recomputed": layers}) for layers in options.recomputed]
     points += [("threads", base | {"threads": num}) for num in threads]
     return points
 

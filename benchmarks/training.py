@@ -19,7 +19,8 @@ LIMITS = {
 """Largest gaps from the plain path in the same weights: relative for loss and gradient, nats for logprobs."""
 
 CANCELLATION = {"grpo": 10.0}
-"""Factor on the gradient's limit: a group's advantages sum to zero, so its terms' rounding stays while they cancel."""
+"""Factor on the limits of loss and gradient: a group's advantages sum to zero, so that its terms cancel while what they
+were rounded by stays."""
 
 
 def parser(description: str | None, *, learning_rate: float, batch: int) -> argparse.ArgumentParser:
@@ -92,8 +93,8 @@ def shared_tokens(sequences: Sequence[Sequence[int]]) -> int:
 
 
 def check(label: str, dtype: str, what: str, entry: Mapping[str, float], *, factor: float = 1.0) -> dict[str, Any]:
-    """Whether a gap is within its limit; `factor` widens that of the gradient."""
-    limit = LIMITS[dtype][what] * (factor if what == "gradient" else 1.0)
+    """Whether a gap is within its limit; `factor` widens those of loss and gradient."""
+    limit = LIMITS[dtype][what] * (1.0 if what == "logprobs" else factor)
     return {"what": label, "limit": limit, "holds": entry["gap"] <= limit, **entry}
 
 

@@ -37,17 +37,17 @@ def make_model(config: dict[str, Any]) -> LlamaForCausalLM:
 
 
 def planned_bytes(config: dict[str, Any], model: LlamaForCausalLM, copy: LlamaForCausalLM) -> int:
-    """What models, optimiser, passes and engine hold at most; passes of whole trees, within the usual budgets."""
+    """What models, optimiser, passes and engine hold at most, freed memory being kept."""
     shape, batching = shape_of(model.config), Batching()
     tree = config["prompt"] + config["group"] * config["new_tokens"]
-    tokens = min(config["problems"] * tree, max(batching.batch_tokens, tree))
+    tokens = min(config["problems"] * tree, batching.batch_tokens)
     passes = passes_plan(
         shape,
         tokens=tokens,
         num_parameters=sum(p.numel() for p in model.parameters()),
         is_bfloat16=config["dtype"] == "bfloat16",
         is_frozen=False,
-        is_checkpointed=False,
+        num_recomputed=config["recomputed"],
     )
     rows, capacity = config["problems"] * config["group"], config["prompt"] + config["new_tokens"]
     plan = [
@@ -63,15 +63,17 @@ def planned_bytes(config: dict[str, Any], model: LlamaForCausalLM, copy: LlamaFo
         *passes,
         Held(what="a published version", of="policy", num_bytes=published_bytes(model), during="sampling"),
     ]
-    return peak_bytes(plan)
+    return peak_bytes(plan, is_kept=True)
 
 
 def load(config: dict[str, Any]) -> Commands:
     use_threads(config)
     libraries = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     model = make_model(config)
+    policy = Policy(model, compute_dtype=getattr(torch, config["dtype"]))
+    policy.recompute(config["recomputed"])
     learner = Learner(
-        Policy(model, compute_dtype=getattr(torch, config["dtype"])),
+        policy,
         objective=clip,
         normaliser="sequence_mean",
         optimiser=OptimiserSettings(learning_rate=1e-6),

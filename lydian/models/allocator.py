@@ -18,7 +18,7 @@ _NAMES = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks",
 
 
 class _MallocInfo(ctypes.Structure):
-    """What mallinfo2(3) says of the main heap; `fordblks` are the bytes that lie free there."""
+    """What mallinfo2(3) says of the heaps; `uordblks` are the bytes in use, `fordblks` those that lie free."""
 
     _fields_ = [(name, ctypes.c_size_t) for name in _NAMES]
 
@@ -29,8 +29,8 @@ def keep_freed_memory() -> bool:
     glibc gives every large block back to the system when it is freed and asks for it again at the next allocation; the
     system then clears it page by page. A training step frees and asks for the same gigabytes over and over: in an
     update of a 135M model a tenth of the time went there (docs/performance.md). Now the process keeps what it needed
-    at its peak. torch is told to ask for huge pages too, if it has not allocated anything
-    yet. Settings that the environment already has, GLIBC_TUNABLES or THP_MEM_ALLOC_ENABLE, stay as they are.
+    at its peak. torch is told to ask for huge pages too, if it has not allocated anything yet. Settings that the
+    environment already has, GLIBC_TUNABLES or THP_MEM_ALLOC_ENABLE, stay as they are.
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     library, never = _glibc(), -1
@@ -39,7 +39,7 @@ def keep_freed_memory() -> bool:
     return bool(library.mallopt(_MMAP_THRESHOLD, _LARGEST_FROM_HEAP) and library.mallopt(_TRIM_THRESHOLD, never))
 
 
-def return_freed_memory(above: int) -> bool:
+def return_freed_memory(above: float) -> bool:
     """Gives memory that tensors have freed back to the system if the process holds more than `above` bytes, and a
     gigabyte or more of that lies free; True if it did.
 
@@ -47,10 +47,20 @@ def return_freed_memory(above: int) -> bool:
     round. Taking back what was given takes as long as a fifth of a step (docs/performance.md), hence the bound.
     """
     library = _glibc()
-    if library is None or not hasattr(library, "mallinfo2") or held_bytes() <= above:  # older than 2.33
+    if library is None or held_bytes() <= above or freed_bytes() < _LEAST_RETURNED:
         return False
+    return bool(library.malloc_trim(0))
+
+
+def freed_bytes() -> int:
+    """Memory that tensors have freed and this process keeps for the next ones; 0 where the C library does not say, as
+    before glibc 2.33."""
+    library = _glibc()
+    if library is None or not hasattr(library, "mallinfo2"):
+        return 0
     library.mallinfo2.restype = _MallocInfo
-    return bool(library.mallinfo2().fordblks >= _LEAST_RETURNED and library.malloc_trim(0))
+    info = library.mallinfo2()  # what lies free in it may have gone back already
+    return int(min(info.fordblks, max(0, held_bytes() - info.uordblks)))
 
 
 def held_bytes() -> int:

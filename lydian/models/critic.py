@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from lydian.errors import ModelError
 from lydian.models.heads import CRITIC_FOLDER, HEAD_FILE, Head
 from lydian.models.load import is_adapter_folder, load_model, locate
-from lydian.models.policy import Policy
+from lydian.models.policy import Policy, recomputable_layers
 
 
 def with_value_head(policy: Policy) -> Policy:
@@ -62,5 +62,5 @@ def _parts(place: Path) -> tuple[Path, Path]:
 def _critic(model: PreTrainedModel | PeftModel, policy: Policy, head: Head) -> Policy:
     """The model with a head, computed where and how the policy is."""
     critic = Policy(model.to(policy.device), compute_dtype=policy.compute_dtype, head=head.to(policy.device))
-    critic.recompute(policy.num_recomputed)
+    critic.recompute(min(policy.num_recomputed, len(recomputable_layers(model))))
     return critic

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from lydian.models.allocator import freed_bytes
 from lydian.models.llama_decode import cache_dtype
 from lydian.models.packed import is_worth_packing
 from lydian.objectives.logprobs import CACHE_ELEMENTS, CHUNK_ELEMENTS
@@ -32,9 +33,9 @@ LOGIT_COPIES = 3
 PART_COPIES = 3
 """What log-probabilities and their backward pass make of logits in fp32, at the same time."""
 
-HEAP_GAPS = 0.5
+HEAP_GAPS = 0.25
 """Of a pass's activations, what a CPU's heap holds more: gaps between what lives on, where no block of the next pass
-fits. Measured: 0.25 of them where passes differ in length, 0.75 where they are alike (docs/performance.md)."""
+fits. Measured: see the plans beside peaks in docs/performance.md."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,17 +83,22 @@ class Held:
     during: Literal["always", "updates", "sampling"] = "always"
 
 
-def peak_bytes(plan: Iterable[Held]) -> int:
+def peak_bytes(plan: Iterable[Held], *, is_kept: bool = False) -> int:
     """The most that is held at one time: what always is, and the larger of updating and sampling.
 
+    is_kept  freed memory stays with the process (`allocator`): the two add up, since blocks of the one seldom fit where
+             the other's were
+
     >>> sizes = (("always", 5), ("updates", 3), ("sampling", 2), ("updates", 1))
-    >>> peak_bytes(Held(what="", of="", num_bytes=n, during=during) for during, n in sizes)  # 5 + max(3 + 1, 2)
-    9
+    >>> plan = [Held(what="", of="", num_bytes=n, during=during) for during, n in sizes]
+    >>> peak_bytes(plan), peak_bytes(plan, is_kept=True)  # 5 + max(3 + 1, 2), 5 + 3 + 1 + 2
+    (9, 11)
     """
     sums = {"always": 0, "updates": 0, "sampling": 0}
     for held in plan:
         sums[held.during] += held.num_bytes
-    return sums["always"] + max(sums["updates"], sums["sampling"])
+    together = sum if is_kept else max
+    return sums["always"] + together((sums["updates"], sums["sampling"]))
 
 
 def frozen_plan(model: nn.Module, of: str) -> list[Held]:
@@ -277,8 +283,8 @@ def engine_plan(
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that this process can still take on a device: a GPU's free memory, or what the system calls available,
-    within the container's limit."""
+    """Memory that this process can still use on a device: a GPU's free memory, or what the system calls available,
+    within the container's limit, and what this process has freed and kept."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     available = _fields(Path("/proc/meminfo")).get("MemAvailable", 0) * 1024  # kB
@@ -290,7 +296,7 @@ def free_bytes(device: torch.device) -> int:
         used = int((group / "memory.current").read_text(encoding="ascii"))
         reclaimable = _fields(group / "memory.stat").get("inactive_file", 0)
         available = min(available, max(0, int(limit.read_text(encoding="ascii")) - used + reclaimable))
-    return available
+    return available + freed_bytes()
 
 
 def in_units(num_bytes: int) -> str:

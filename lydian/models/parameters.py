@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
@@ -99,7 +100,8 @@ def planned_model(
     if not (place / "config.json").is_file():
         return None
     with reading(place), torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(place, local_files_only=True))
+        config = AutoConfig.from_pretrained(place, local_files_only=True)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # as it will be loaded
     token_ids: tuple[int, ...] = ()
     if new_tokens:
         tokenizer = read_tokenizer(place)
@@ -112,7 +114,7 @@ def outline(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
     """A model of the same sizes without adapters, on torch's `meta` device: shapes and no values."""
     causal_lm: PreTrainedModel = model.get_base_model() if isinstance(model, PeftModel) else model
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(causal_lm.config)
+        return AutoModelForCausalLM.from_config(copy.deepcopy(causal_lm.config), dtype=torch.float32)
 
 
 def _owners(path: str) -> list[str]:

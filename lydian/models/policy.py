@@ -21,7 +21,7 @@ from lydian.data.forest import Forest, Layout, Sites, plant, site_weights
 from lydian.data.sequence import Sequence
 from lydian.errors import ModelError
 from lydian.models.heads import Head
-from lydian.models.prefix import PrefixCache, prefix_states, require_recorded
+from lydian.models.prefix import PrefixCache, is_prefix, prefix_states
 from lydian.models.tree_attention import Mask, sparse_masks
 from lydian.objectives.logprobs import log_collision, token_logprobs
 
@@ -34,7 +34,8 @@ class Policy:
     compute_dtype      bfloat16 runs matrix products in bf16 over the fp32 masters (autocast); float32 changes nothing
     head               a head on the same hidden states, trained with the model: a critic's, a reward model's
 
-    `attention` says by what its layers see a forest: trees, blocks, or dense masks; see `sparse_masks`.
+    `attention` says by what its layers see a forest: trees, blocks, or dense masks (see `sparse_masks`); `refused`
+    which of them failed on this model, and why.
     Raises ModelError if the model's logits are not `hidden · output matrixᵀ` (soft-capped or scaled heads).
     """
 
@@ -49,7 +50,6 @@ class Policy:
         self.model = model
         self.head = head
         self.compute_dtype = compute_dtype
-        self.num_recomputed = 0
         causal_lm: PreTrainedModel = model.get_base_model() if isinstance(model, PeftModel) else model
         self._body = causal_lm.base_model
         self._kinds = sliding_layers(causal_lm.config.get_text_config())
@@ -57,6 +57,7 @@ class Policy:
         mask_dtype = compute_dtype if compute_dtype == torch.bfloat16 else self.output.weight.dtype
         self._masks = sparse_masks(causal_lm) | {"dense masks": partial(dense_mask, dtype=mask_dtype)}
         self.attention = next(iter(self._masks))
+        self.refused: dict[str, str] = {}
         self._check_head(causal_lm)
         self.layout: Layout = layout or self.find_layout()
 
@@ -70,17 +71,25 @@ class Policy:
         It changes no number: less memory (`activation_bytes`) for up to a third more time. First layers, because those
         after them are done, and their activations gone, when these are recomputed.
 
-        Raises ModelError for prefix tuning.
+        Raises ModelError for more layers than can be recomputed, as with prefix tuning.
         """
-        if num_layers:
-            require_recorded(self.model)
-        self.num_recomputed = num_layers
-        # transformers recomputes in training mode only; there is no dropout left to switch on
-        self.model.train(num_layers > 0)
-        layers = [module for module in self.model.modules() if isinstance(module, GradientCheckpointingLayer)]
+        layers = recomputable_layers(self.model)
+        if num_layers > len(layers):
+            raise ModelError(
+                where="activations to recompute",
+                given=f"{num_layers} layers",
+                expected=f"at most {len(layers)}, which transformers can recompute; with a prefix it can none",
+                fix="Recompute fewer layers, or use another kind of adapter.",
+            )
         for index, layer in enumerate(layers):
-            layer.gradient_checkpointing = index < num_layers
+            # transformers asks the layer alone whether it trains; what is inside stays as it is
+            layer.gradient_checkpointing = layer.training = index < num_layers
             layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
+
+    @property
+    def num_recomputed(self) -> int:
+        """Layers whose activations are recomputed in the backward pass."""
+        return sum(layer.gradient_checkpointing for layer in recomputable_layers(self.model))
 
     def logprobs(self, forest: Forest) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
         """log π(target) and entropy in nats at each site, at the temperature that the site was sampled at."""
@@ -126,11 +135,12 @@ class Policy:
     def find_layout(self) -> Layout:
         """`shared` if masked attention reproduces plain causal attention on this model, else `single`; and the first
         of the masks that does."""
+        n = 3 if self.device.type == "cpu" else 50  # below 128 tokens a GPU uses another kernel than in training
         vocabulary = self.output.weight.shape[0]
-        tokens = torch.randint(vocabulary, (12,), generator=torch.Generator().manual_seed(0)).tolist()
+        tokens = torch.randint(vocabulary, (4 * n,), generator=torch.Generator().manual_seed(0)).tolist()
         sequences = [  # two branches of several tokens: without a mask the later one would see the earlier
-            Sequence(id=str(k), group="probe", tokens=(*tokens[:6], *tail), trained=(False,) + (True,) * 8)
-            for k, tail in enumerate((tokens[6:9], tokens[9:]))
+            Sequence(id=str(k), group="", tokens=(*tokens[: 2 * n], *tail), trained=(False,) + (True,) * (3 * n - 1))
+            for k, tail in enumerate((tokens[2 * n : 3 * n], tokens[3 * n :]))
         ]
         plain = self._logprobs_of(sequences, "single")
         tolerance = 1e-3 if self.compute_dtype == torch.float32 else 0.2
@@ -138,20 +148,24 @@ class Policy:
             self.attention = name
             try:
                 masked = self._logprobs_of(sequences, "shared")
-            except (ValueError, TypeError, AttributeError, RuntimeError):  # not every model takes every mask
+            except (ValueError, TypeError, AttributeError, RuntimeError) as error:  # not every model takes every mask
+                self.refused[name] = f"{type(error).__name__}: {error}".splitlines()[0]
                 continue
             if all((plain[k] - masked[k]).abs().max() <= tolerance for k in plain):  # NaN is not
                 return "shared"
+            self.refused[name] = "other log-probabilities than one sequence at a time gives"
         return "single"
 
-    @torch.no_grad()
     def _logprobs_of(self, sequences: Seq[Sequence], layout: Layout) -> dict[str, Float[Tensor, " n"]]:
-        """Of each sequence's sites, by its id."""
+        """Of each sequence's sites, by its id. On a GPU the backward pass is tried too, whose kernels are others."""
         found = {}
         for forest in plant(sequences, site_weights(sequences, "token_mean"), layout=layout):
-            logprobs, _ = self.logprobs(forest.to(self.device))
+            with torch.set_grad_enabled(self.device.type != "cpu"):
+                logprobs, _ = self.logprobs(forest.to(self.device))
+            if logprobs.requires_grad:
+                torch.autograd.grad(logprobs.sum(), [*self.trainable().values()], allow_unused=True)
             for k, sequence_id in enumerate(forest.sequence_ids):
-                found[sequence_id] = logprobs[forest.sites.sequence.to(self.device) == k]
+                found[sequence_id] = logprobs.detach()[forest.sites.sequence.to(self.device) == k]
         return found
 
     def _check_head(self, causal_lm: PreTrainedModel) -> None:
@@ -172,6 +186,14 @@ class Policy:
         if self.compute_dtype == torch.float32:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=self.compute_dtype)
+
+
+def recomputable_layers(model: PreTrainedModel | PeftModel) -> list[GradientCheckpointingLayer]:
+    """The decoder's layers that transformers can recompute, first to last; none with a prefix, which it would drop."""
+    if is_prefix(model):
+        return []
+    causal_lm: PreTrainedModel = model.get_base_model() if isinstance(model, PeftModel) else model
+    return [module for module in causal_lm.get_decoder().modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
 M = TypeVar("M")

@@ -47,17 +47,6 @@ def prefix_states(model: nn.Module) -> Tensor | None:
     return split.permute(1, 2, 3, 0, 4)
 
 
-def require_recorded(model: nn.Module) -> None:
-    """Raise ModelError for a prefix where activations are to be recomputed: transformers then passes no cache."""
-    if is_prefix(model):
-        raise ModelError(
-            where="activations to recompute",
-            given="a prefix, which transformers drops where it recomputes activations",
-            expected="activations that are kept",
-            fix="Recompute no layer, or use another kind of adapter.",
-        )
-
-
 @torch.no_grad()
 def start_from_tokens(model: PeftModel) -> None:
     """Sets a fresh prefix to what the base computes for P random tokens: a mild change, unlike random numbers.

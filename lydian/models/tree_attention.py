@@ -25,7 +25,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from lydian.data.forest import Forest
-from lydian.models.block_attention import block_mask
+from lydian.models.block_attention import allow_many_shapes, block_mask
 from lydian.objectives.precision import full_precision
 
 IMPLEMENTATION = "lydian_tree"
@@ -114,6 +114,8 @@ def sparse_masks(model: PreTrainedModel) -> dict[str, MaskOf]:
     """
     if model.config._attn_implementation == "sdpa" and model._can_set_attn_implementation():
         model.set_attn_implementation(IMPLEMENTATION)
+    if model.device.type == "cuda":
+        allow_many_shapes()
     return SPARSE_MASKS.get(model.device.type, {}) if model.config._attn_implementation == IMPLEMENTATION else {}
 
 

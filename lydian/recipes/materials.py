@@ -32,7 +32,7 @@ from lydian.models.load import Dtype, LoadedModel, compute_dtype, is_adapter_fol
 from lydian.models.policy import Policy
 from lydian.models.save import check_adapter_base, place_base
 from lydian.recipes.recipe import BenchmarkSettings, DataSet, DataSettings, Recipe, VerifierSettings
-from lydian.rollout.local import LocalEngine
+from lydian.rollout.local import MEMORY_SHARE, LocalEngine
 from lydian.text.encode import lengths
 from lydian.text.template import Template, make_template
 from lydian.training.algorithms import Algorithm
@@ -304,9 +304,17 @@ def build_engine(recipe: Recipe, template: Template, dtype: Dtype = "float32") -
         recipe.model.source,
         template,
         dtype=dtype,
-        memory_bytes=recipe.engine.memory_bytes,
+        memory_bytes=engine_bytes(recipe),
         new_tokens=recipe.model.new_tokens,
     )
+
+
+def engine_bytes(recipe: Recipe) -> int | None:
+    """What an engine may take beside its weights: its own budget, else its share of the model's; None for the same
+    share of what is free."""
+    whole = recipe.model.memory_bytes
+    share = None if whole is None else int(MEMORY_SHARE * whole)
+    return share if recipe.engine.memory_bytes is None else recipe.engine.memory_bytes
 
 
 def build_sampler(recipe: Recipe, template: Template, engine: LocalEngine) -> LocalEngine:

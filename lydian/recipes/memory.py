@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
 
+from lydian.models.adapters import AdapterSettings
 from lydian.models.decode import PREFILL_TOKENS, CausalLM
 from lydian.models.load import compute_dtype
 from lydian.models.memory import (
@@ -28,7 +28,8 @@ from lydian.models.memory import (
     trained_plan,
 )
 from lydian.models.parameters import planned_model
-from lydian.models.prefix import is_prefix
+from lydian.models.policy import recomputable_layers
+from lydian.recipes.materials import engine_bytes
 from lydian.recipes.recipe import STAGE_PREFIX, Recipe, Stage
 from lydian.rollout.local import MEMORY_SHARE, MOST_SLOTS
 from lydian.training.algorithms import ALGORITHMS
@@ -37,32 +38,47 @@ from lydian.training.stage import critic_settings
 PROMPT_TOKENS = 256
 """Length of the longest prompt that is assumed where the data set sets no `max_tokens`."""
 
-UPDATES_SHARE = 0.85
-"""Of the memory that is free, what updates may take: plans have been 84 to 116 % of what was measured."""
+PLANNED_SHARE = 0.85
+"""Of the memory that is free, what a plan may take: plans have been 84 to 116 % of what was measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """What a stage holds, with the activations of its first `num_recomputed` layers recomputed in backward passes."""
+    """What a stage holds.
+
+    limit           bytes that it may take
+    num_recomputed  layers, the first ones, whose activations are recomputed in backward passes
+    is_kept         freed memory stays with the process, which is fastest; there is room for it
+    """
 
     held: tuple[Held, ...]
+    limit: int
     num_recomputed: int
+    is_kept: bool
 
     @property
     def peak(self) -> int:
         """The most bytes at one time."""
-        return peak_bytes(self.held)
+        return peak_bytes(self.held, is_kept=self.is_kept)
 
     @property
     def most_held(self) -> int:
-        """What a process takes that keeps to the plan, within what plans have been wrong by."""
-        return int(self.peak / UPDATES_SHARE)
+        """Bytes above which freed memory goes back to the system: the plan, and what plans have been wrong by, within
+        the limit; none where it is not kept."""
+        return min(int(self.peak / PLANNED_SHARE), self.limit) if self.is_kept else 0
 
     @property
     def summary(self) -> str:
         """One line."""
-        layers = f"; activations of {self.num_recomputed} layers are recomputed" if self.num_recomputed else ""
-        return f"{in_units(self.peak)} at most by plan{layers}"
+        parts = [f"{in_units(self.peak)} at most by plan"]
+        if self.is_kept:
+            parts.append("what is freed is kept")
+        if self.num_recomputed:
+            parts.append(f"activations of {self.num_recomputed} layers are recomputed")
+        if self.peak > self.limit:
+            advice = "lower stages.batching.batch_tokens or engine.memory_gib"
+            parts.append(f"more than the limit of {in_units(self.limit)}: {advice}")
+        return ", ".join(parts)
 
 
 def memory_lines(recipe: Recipe) -> list[str]:
@@ -79,21 +95,28 @@ def memory_lines(recipe: Recipe) -> list[str]:
     for stage in recipe.stages:
         if ALGORITHMS[stage.algorithm].objective is None:
             continue  # nothing trains
-        adapter = stage.adapter or model.adapter
+        adapter = _adapter_of(recipe, stage)
         trained = base if adapter is None else planned_model(model.source, adapter, model.new_tokens)
         assert trained is not None  # the base's configuration is there
         plan = stage_plan(recipe, stage, base, trained, free=free)
-        verdict = "" if plan.peak <= free else "; too much: lower stages.batching.batch_tokens or engine.memory_gib"
-        lines.append(f"memory of {stage.name}: {in_units(plan.peak)} at most; {in_units(free)} free now{verdict}")
-        lines += [f"  {in_units(h.num_bytes):>10}  {h.of + ': ' + h.what:<40}  {h.during}" for h in plan.held]
+        lines.append(f"memory of {stage.name}: {plan.summary}; {in_units(free)} free now")
+        lines += [f"  {in_units(h.num_bytes):>10}  {h.of + ': ' + h.what:<60}  {h.during}" for h in plan.held]
     return lines
 
 
-def stage_plan(recipe: Recipe, stage: Stage, base: CausalLM, trained: nn.Module, *, free: int) -> StagePlan:
+def _adapter_of(recipe: Recipe, stage: Stage) -> AdapterSettings | None:
+    """The adapter that a stage trains: its own, or that of the stage that it starts from, or the model's."""
+    stages = {stage.name: stage for stage in recipe.stages}
+    while stage.adapter is None and stage.start in stages:
+        stage = stages[stage.start]
+    return stage.adapter or recipe.model.adapter
+
+
+def stage_plan(recipe: Recipe, stage: Stage, base: CausalLM, trained: CausalLM, *, free: int) -> StagePlan:
     """What a stage holds where `free` bytes are free before anything is loaded.
 
-    As few layers are recomputed as let its updates fit into `model.memory_gib`, or a share of what is free; none with
-    a prefix, where that cannot be. The engine takes as many completions side by side as fit into its own budget.
+    As few layers are recomputed as let its updates fit into `model.memory_gib`, or a share of what is free. Freed
+    memory is kept if that fits too. The engine takes as many completions side by side as fit into its own budget.
 
     base     the model without adapters, and without values
     trained  what the stage trains: the model, with its adapter if it has one
@@ -104,19 +127,24 @@ def stage_plan(recipe: Recipe, stage: Stage, base: CausalLM, trained: nn.Module,
     if critic is not None and critic.network == "own":
         own = _named(critic.start, base) if critic.start else trained
         plan += trained_plan(own, "critic", is_frozen_shared=not critic.start)
+    if settings.restart:
+        start = sum(held.num_bytes for held in reference_plan(trained) if held.during == "always")
+        plan.append(Held(what="weights that rounds start from", of="policy", num_bytes=start))
     if settings.kl is not None or "reference_logprobs" in algorithm.needs:
         plan += reference_plan(trained)
     plan += _beside(recipe, stage, base)
     plan.append(Held(what="a published version", of="policy", num_bytes=published_bytes(trained), during="sampling"))
-    budget = recipe.engine.memory_bytes
+    budget = engine_bytes(recipe)
     plan += _engine(recipe, stage, base, int(MEMORY_SHARE * free) if budget is None else budget)
-    most = recipe.model.memory_bytes or int(UPDATES_SHARE * free)
-    most_recomputed = 0 if is_prefix(trained) else shape_of(base.config).layers - 1  # the last one's are needed at once
-    for num_recomputed in range(most_recomputed + 1):
-        passes = _passes(recipe, stage, base, num_recomputed=num_recomputed)
-        if sum(held.num_bytes for held in plan + passes if held.during != "sampling") <= most:
+    limit = recipe.model.memory_bytes
+    limit = int(PLANNED_SHARE * free) if limit is None else limit
+    is_frozen = not all(p.requires_grad for p in trained.parameters())
+    for num_recomputed in range(max(1, len(recomputable_layers(trained)))):  # the last one's are needed at once
+        passes = _passes(recipe, stage, base, is_frozen=is_frozen, num_recomputed=num_recomputed)
+        if peak_bytes(held for held in plan + passes if held.during != "sampling") <= limit:
             break
-    return StagePlan(tuple(plan + passes), num_recomputed)
+    is_kept = not torch.cuda.is_available() and peak_bytes(plan + passes, is_kept=True) <= limit
+    return StagePlan(tuple(plan + passes), limit, num_recomputed, is_kept)
 
 
 def _beside(recipe: Recipe, stage: Stage, base: CausalLM) -> list[Held]:
@@ -142,14 +170,14 @@ def _reward_models(verifier: Mapping[str, Any]) -> list[str]:
     return own + [model for part in verifier.values() if isinstance(part, Mapping) for model in _reward_models(part)]
 
 
-def _passes(recipe: Recipe, stage: Stage, base: CausalLM, *, num_recomputed: int) -> list[Held]:
+def _passes(recipe: Recipe, stage: Stage, base: CausalLM, *, is_frozen: bool, num_recomputed: int) -> list[Held]:
     """Forward and backward passes; a critic's come after the policy's, in the same memory."""
     return passes_plan(
         shape_of(base.config),
         tokens=stage.settings.batching.batch_tokens,
         num_parameters=sum(p.numel() for p in base.parameters()),
         is_bfloat16=compute_dtype(recipe.model.dtype) == torch.bfloat16,
-        is_frozen=(stage.adapter or recipe.model.adapter) is not None,
+        is_frozen=is_frozen,
         num_recomputed=num_recomputed,
     )
 

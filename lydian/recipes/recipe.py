@@ -33,9 +33,9 @@ class ModelSettings:
     adapter          adapter to train on the frozen weights; without one all weights are trained
     new_tokens       texts that are to be single tokens, added where the tokenizer lacks them; with an adapter (lora,
                      dora) their rows of the embedding are trained too
-    memory_gib       GiB that a stage's updates may take. Where its plan is larger, activations of as few layers as will
-                     do are recomputed in the backward pass, up to a third more time for the same numbers; by default
-                     85 % of what is free when the run begins
+    memory_gib       GiB that a stage may take, by plan; by default 85 % of what is free when the run begins. With room
+                     for it, freed memory stays with the process. Where updates do not fit, activations of as few
+                     layers as will do are recomputed in the backward pass: more time for the same numbers
     """
 
     source: str
@@ -61,7 +61,7 @@ class EngineSettings:
                 rounds is a gap between rollouts and the policy that learns from them, which each round reports as
                 behaviour_gap and `correction` weighs
     memory_gib  GiB for what sampling needs beside the weights, which gives how many completions run side by side; by
-                default half of what is free when sampling begins
+                default half of model.memory_gib, or of what is free when sampling begins
     """
 
     dtype: Literal["auto", "float32", "bfloat16"] = "float32"

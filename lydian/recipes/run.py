@@ -140,6 +140,7 @@ class _Run:
         learner = self._learner(stage)
         if here is not None:
             learner.load_state(here.learner)
+            self.checkpoint, here = None, replace(here, learner={})  # its weights and moments are the learner's now
         if here is None or not here.is_done:
             self._train(index, stage, learner, plan, here, began)
         self.version, self.holds = learner.version, stage.name
@@ -181,8 +182,9 @@ class _Run:
         """What `auto` means on this machine, and how its layers attend."""
         training, sampling = (str(d).removeprefix("torch.") for d in (self.policy.compute_dtype, self.sampler.dtype))
         attention = self.policy.attention if self.policy.layout != "single" else "one sequence a row"
+        refused = "".join(f" ({name}: {reason})" for name, reason in self.policy.refused.items())
         return (
-            f"computes in {training}, attention over {attention}; "
+            f"computes in {training}, attention over {attention}{refused}; "
             f"samples rollouts in {sampling} and benchmarks in float32"
         )
 

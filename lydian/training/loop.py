@@ -10,6 +10,7 @@ learner's state are all that a resumed run needs; a round that was under way kee
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import time
@@ -176,12 +177,13 @@ def train(
     *,
     seed: int = 0,
     start: Position | None = None,
-    most_held: int | None = None,
+    most_held: float = math.inf,
 ) -> Position:
     """Runs a stage from `start` to its end, which it returns. A round ends early after an epoch that moved the policy
     farther than `target_kl`.
 
-    most_held  bytes of this process above which freed memory goes back to the system, now and then; None: it stays
+    most_held  bytes of this process above which freed memory goes back to the system, before and after sampling and
+               every few steps, and at the end
 
     The learner's weights at the end are the stage's result; `source` has the last published version loaded. Raises
     what its parts raise; whatever was checkpointed stays good.
@@ -189,8 +191,11 @@ def train(
     start = start or Position()
     journal = journal or Quiet()
     step = start.step
+    give_back = functools.partial(return_freed_memory, most_held)
     for round in range(start.round, settings.rounds):
+        give_back()
         items, metrics, is_sampled = _round_items(learner, source, settings, journal, round, start)
+        give_back()
         batches = list(_batches(items, settings, seed, round))
         first, drift = (start.step_in_round, start.drift) if round == start.round else (0, Drift())
         kept = items if is_sampled and len(batches) > 1 else None
@@ -200,8 +205,8 @@ def train(
             share = (index + 0.5) / len(batches)
             statistics |= learner.step(share if settings.restart else (round + share) / settings.rounds)
             step += 1
-            if most_held is not None and step % RETURN_STEPS == 0:
-                return_freed_memory(above=most_held)
+            if step % RETURN_STEPS == 0:
+                give_back()
             drift = drift.after(batches[index], statistics)
             has_drifted = False
             if (index + 1) % (len(batches) // settings.epochs) == 0:
@@ -222,6 +227,7 @@ def train(
         source.load(learner.publish())
         if (round + 1) % max(1, settings.checkpoint_steps // max(1, len(batches))) == 0 and round + 1 < settings.rounds:
             journal.checkpoint(Position(round=round + 1, step=step))
+    give_back()
     return Position(round=settings.rounds, step=step)
 
 

@@ -193,12 +193,12 @@ def test_free_memory_is_a_sensible_number():
 
 
 def test_passes_leave_gaps_in_a_cpu_s_heap(monkeypatch):
-    """Half of the activations, which a GPU does not leave; bf16 copies are 2 bytes for each of 50 numbers."""
+    """A quarter of the activations, which a GPU does not leave; bf16 copies are 2 bytes for each of 50 numbers."""
     shape = Shape(layers=1, width=2, query_width=2, key_width=2, inner=4, vocabulary=10)
     settings = {"tokens": 3, "num_parameters": 50, "is_frozen": False}
     activations = activation_bytes(shape, tokens=3)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    planned = {"activations of 3 tokens": activations, "gaps in the heap": activations // 2, "logits of a chunk": 560}
+    planned = {"activations of 3 tokens": activations, "gaps in the heap": activations // 4, "logits of a chunk": 560}
     assert by_name(passes_plan(shape, is_bfloat16=False, **settings)) == planned
     assert by_name(passes_plan(shape, is_bfloat16=True, **settings))["bfloat16 copies"] == 100
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

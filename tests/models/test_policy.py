@@ -7,13 +7,13 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from lydian.data.forest import Forest, Layout, plant, site_weights
 from lydian.data.sequence import Sequence
 from lydian.errors import ModelError
 from lydian.models import policy as policy_module
-from lydian.models.policy import Policy
+from lydian.models.adapters import AdapterSettings, add_adapter
+from lydian.models.policy import Policy, recomputable_layers
 from tests.models.families import FAMILIES, VOCABULARY, make
 
 
@@ -106,22 +106,26 @@ def test_temperature_divides_the_logits():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, "lora"])
 def test_recomputed_layers_change_no_number(family: str, dtype: torch.dtype):
     """Gradients to the last bit, with none, one and all layers recomputed; and the layers are those that were asked."""
     sequences = group_of_answers()
     expected, forwards = None, []
     for num_recomputed in (0, 1, 3, 0):
-        model = make(family)
+        torch.manual_seed(0)
+        model = make("llama") if family == "lora" else make(family)
+        model = add_adapter(model, AdapterSettings(rank=2, alpha=4.0)) if family == "lora" else model
         policy = Policy(model, layout="shared", compute_dtype=dtype)
         policy.recompute(num_recomputed)
-        layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
-        calls = [Mock(return_value=None) for _ in layers]
-        for layer, call in zip(layers, calls, strict=True):
-            next(m for m in layer.modules() if "norm" in type(m).__name__.lower()).register_forward_pre_hook(call)
+        assert policy.num_recomputed == num_recomputed
+        calls = []
+        for layer in recomputable_layers(model):
+            calls.append(Mock(return_value=None))
+            norm = next(m for m in layer.modules() if "norm" in type(m).__name__.lower())
+            norm.register_forward_pre_hook(calls[-1])
         forest = forests_of(sequences, "shared")[0]
         (-forest.sites.weight * policy.logprobs(forest)[0]).sum().backward()
-        gradients = [p.grad for p in model.parameters()]
+        gradients = [p.grad for p in policy.trainable().values()]
         expected = expected or gradients
         assert all(torch.equal(a, b) for a, b in zip(gradients, expected, strict=True))
         forwards.append([call.call_count for call in calls])

@@ -10,6 +10,8 @@ from lydian.data.sequence import Sequence
 from lydian.errors import ModelError
 from lydian.models import prefix
 from lydian.models.adapters import AdapterSettings, add_adapter
+from lydian.models.critic import _critic
+from lydian.models.heads import Head
 from lydian.models.load import load_model
 from lydian.models.merge import base_tensors, merged_tensors
 from lydian.models.policy import Policy
@@ -160,8 +162,12 @@ def test_it_is_read_by_peft_alone_and_continued(tmp_path):
 
 
 def test_recomputed_layers_would_drop_it():
-    """transformers passes no cache where it recomputes activations."""
+    """transformers passes no cache where it recomputes activations. A critic with a prefix recomputes none."""
     policy = Policy(prefixed("llama"))
     policy.recompute(0)
     with pytest.raises(ModelError, match="activations to recompute"):
         policy.recompute(1)
+    base = Policy(make("llama"))
+    base.recompute(3)
+    critic = _critic(prefixed("llama"), base, Head("value", 32))
+    assert (base.num_recomputed, critic.num_recomputed) == (3, 0)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from lydian.models.adapters import AdapterSettings
 from lydian.models.memory import peak_bytes
 from lydian.models.parameters import planned_model
 from lydian.recipes.load import load_recipe
-from lydian.recipes.memory import UPDATES_SHARE, StagePlan, memory_lines, stage_plan
+from lydian.recipes.materials import engine_bytes
+from lydian.recipes.memory import PLANNED_SHARE, StagePlan, memory_lines, stage_plan
 
 RECIPE = """
 name = "small"
@@ -30,6 +34,11 @@ data = "train"
 verifier = { name = "numeric" }
 sampling = { max_tokens = 96 }
 """
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
 
 
 @pytest.fixture
@@ -73,12 +82,18 @@ def test_settings_move_what_they_should(recipe_of, monkeypatch):
 
 
 def test_the_engine_s_own_budget_comes_before_what_is_free(recipe_of, monkeypatch):
-    """Of 1 GiB free and a budget of 1/1024 GiB, the second: fewer completions, a smaller cache."""
+    """Of 1 GiB free and a budget of 1/1024 GiB, the second: fewer completions, a smaller cache; likewise half of what a
+    stage may take, 2/1024 GiB, unless the engine has its own."""
     monkeypatch.setattr("lydian.recipes.memory.free_bytes", lambda device: 1 << 30)
-    of_free, of_budget = (
+    model = "model.memory_gib=0.001953125"
+    assert engine_bytes(recipe_of(model)) == engine_bytes(recipe_of("engine.memory_gib=0.0009765625")) == 1 << 20
+    assert engine_bytes(recipe_of(model, "engine.memory_gib=1.0")) == 1 << 30
+    assert engine_bytes(recipe_of()) is None
+    of_free, of_budget, of_model, of_both = (
         next(line.split()[:2] for line in memory_lines(recipe_of(*overrides)) if "keys and values" in line)
-        for overrides in ((), ("engine.memory_gib=0.0009765625",))
+        for overrides in ((), ("engine.memory_gib=0.0009765625",), (model,), (model, "engine.memory_gib=1.0"))
     )
+    assert of_model == of_budget and of_both == of_free
     assert of_free[1] == "MiB" and float(of_free[0]) > 10
     assert of_budget[1] == "KiB" or float(of_budget[0]) < 1
 
@@ -87,7 +102,7 @@ def test_check_lists_a_table_a_stage(recipe_of, monkeypatch):
     monkeypatch.setattr("lydian.recipes.memory.free_bytes", lambda device: 1 << 20)
     lines = memory_lines(recipe_of())
     assert lines[0].startswith("memory of grpo: ") and lines[0].endswith(
-        "1.0 MiB free now; too much: lower stages.batching.batch_tokens or engine.memory_gib"
+        "more than the limit of 870.4 KiB: lower stages.batching.batch_tokens or engine.memory_gib; 1.0 MiB free now"
     )
     assert any(line.split() == ["3.4", "MiB", "policy:", "weights", "always"] for line in lines)
     (line,) = memory_lines(recipe_of("model.source=a-lab/some-model"))
@@ -114,7 +129,8 @@ def test_a_critic_under_an_adapter_shares_the_frozen_weights(recipe_of):
 
 def test_the_plan_is_the_peak_of_its_parts(recipe_of):
     found = plan_of(recipe_of())
-    assert found.peak == peak_bytes(found.held) < sum(h.num_bytes for h in found.held)
+    assert found.is_kept and found.peak == sum(h.num_bytes for h in found.held)
+    assert found.peak < found.most_held < found.peak / 0.8
     assert min(h.num_bytes for h in found.held) > 0
     assert found.num_recomputed == 0
 
@@ -131,9 +147,32 @@ def test_layers_are_recomputed_until_updates_fit(recipe_of):
     numbers = [one.num_recomputed for one in found]
     assert numbers[0] == 0 and numbers[1] == 1 < numbers[2] <= 3 == numbers[3]
     sizes = [updates(one) for one in found]
-    assert sizes == sorted(sizes, reverse=True) and sizes[2] <= 0.6 * whole < sizes[3] / 0.01
+    assert sizes == sorted(sizes, reverse=True) and sizes[2] <= 0.6 * whole and sizes[3] > 0.01 * whole
+    assert all(("more than the limit" in one.summary) is (one.peak > one.limit) for one in found)
+    assert found[3].peak > found[3].limit and found[0].peak > found[0].limit * 0.5
     assert f"activations of 2,048 tokens, {numbers[2]} of 4 layers recomputed" in str(found[2].held)
     assert f"activations of {numbers[2]} layers are recomputed" in found[2].summary
-    assert plan_of(recipe_of(), free=int(1.01 * whole / UPDATES_SHARE)).num_recomputed == 0
-    assert plan_of(recipe_of(), free=int(0.99 * whole / UPDATES_SHARE)).num_recomputed > 0
+    assert plan_of(recipe_of(), free=int(1.01 * whole / PLANNED_SHARE)).num_recomputed == 0
+    assert plan_of(recipe_of(), free=int(0.99 * whole / PLANNED_SHARE)).num_recomputed > 0
     assert plan_of(recipe_of("model.memory_gib=0.001", "model.adapter.kind=prefix")).num_recomputed == 0
+
+
+def test_freed_memory_is_kept_where_there_is_room(recipe_of):
+    """Where updates and sampling together do not fit, the larger of the two is what counts, and memory goes back."""
+    whole = plan_of(recipe_of()).peak
+    roomy, tight = (plan_of(recipe_of(f"model.memory_gib={share * whole / 2**30}")) for share in (1.01, 0.99))
+    assert roomy.is_kept and not tight.is_kept
+    assert roomy.num_recomputed == tight.num_recomputed == 0
+    assert tight.peak == peak_bytes(tight.held) < roomy.peak
+    assert tight.most_held == 0
+    assert plan_of(recipe_of()).most_held > roomy.most_held == int(1.01 * whole)
+
+
+def test_a_stage_plans_the_adapter_that_it_goes_on_with(recipe_of):
+    """Of two stages the second trains the first one's LoRA of rank 16: moments of 163,840 numbers for both."""
+    recipe = recipe_of()
+    (stage,) = recipe.stages
+    first = replace(stage, name="first", adapter=AdapterSettings(rank=16, alpha=32.0))
+    lines = memory_lines(replace(recipe, stages=(first, replace(stage, start="first"))))
+    assert sum(line.split()[:4] == ["1.2", "MiB", "policy:", "moments"] for line in lines) == 2
+    assert "activations of 2,048 tokens" in " ".join(lines)

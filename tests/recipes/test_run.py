@@ -292,7 +292,7 @@ def test_wherever_the_disk_is_full(nth: int, run_on_full_disk: Callable, whole_s
 
 def test_a_run_in_less_memory_gives_the_same(short: str, whole_short: Path, tmp_path: Path) -> None:
     """Activations of all layers but the last are recomputed: the same numbers, step by step, and the run says so."""
-    run(short.replace("[model]\n", "[model]\nmemory_gib = 0.001\n"), tmp_path / "run")
+    run(short.replace("[model]\n", "[engine]\nmemory_gib = 0.1\n[model]\nmemory_gib = 0.001\n"), tmp_path / "run")
     weights = [contents(out, "models/**/*.safetensors") for out in (tmp_path / "run", whole_short)]
     assert weights[0] == weights[1] != {}
     assert rows_of(tmp_path / "run" / "metrics.jsonl") == rows_of(whole_short / "metrics.jsonl")

@@ -264,11 +264,11 @@ def test_without_a_target_every_epoch_is_trained():
     assert len(diary.steps) == 9 and "epoch_kl" not in diary.steps[-1][2]
 
 
-@pytest.mark.parametrize("most_held", [None, 5])
-def test_freed_memory_goes_back_every_eight_steps_if_a_bound_is_set(most_held, monkeypatch):
+def test_freed_memory_goes_back_around_sampling_every_eight_steps_and_at_the_end(monkeypatch):
+    """Five rounds of four steps: twice before each, after the 8th and 16th step, and once more."""
     asked = []
     monkeypatch.setattr(loop, "return_freed_memory", lambda above: asked.append((above, len(learner.batches()))))
     learner, settings = Notes(), StageSettings(rounds=5, batch_size=2)
-    train(learner, Fixed([8]), settings, seed=0, most_held=most_held)
+    train(learner, Fixed([8]), settings, seed=0, most_held=5)
     assert len(learner.batches()) == 20
-    assert asked == ([] if most_held is None else [(5, 8), (5, 16)])
+    assert asked == [(5, num) for num in (0, 0, 4, 4, 8, 8, 8, 12, 12, 16, 16, 16, 20)]
