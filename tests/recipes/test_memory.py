@@ -159,8 +159,9 @@ def test_layers_are_recomputed_until_updates_fit(recipe_of):
 
 def test_freed_memory_is_kept_where_there_is_room(recipe_of):
     """Where updates and sampling together do not fit, the larger of the two is what counts, and memory goes back."""
-    whole = plan_of(recipe_of()).peak
-    roomy, tight = (plan_of(recipe_of(f"model.memory_gib={share * whole / 2**30}")) for share in (1.01, 0.99))
+    engine = "engine.memory_gib=0.25"
+    whole = plan_of(recipe_of(engine)).peak
+    roomy, tight = (plan_of(recipe_of(engine, f"model.memory_gib={share * whole / 2**30}")) for share in (1.01, 0.99))
     assert roomy.is_kept and not tight.is_kept
     assert roomy.num_recomputed == tight.num_recomputed == 0
     assert tight.peak == peak_bytes(tight.held) < roomy.peak
