@@ -25,6 +25,8 @@ from lydian.models.prefix import PrefixCache, is_prefix, prefix_states
 from lydian.models.tree_attention import Mask, sparse_masks
 from lydian.objectives.logprobs import log_collision, token_logprobs
 
+M = TypeVar("M")
+
 
 class Policy:
     """Computes what training needs of a causal language model, on any unmodified transformers architecture.
@@ -68,8 +70,8 @@ class Policy:
     def recompute(self, num_layers: int) -> None:
         """Keep only the inputs of the model's first layers for the backward pass, and recompute the rest there.
 
-        It changes no number: less memory (`activation_bytes`) for up to a third more time. First layers, because those
-        after them are done, and their activations gone, when these are recomputed.
+        It changes no number: less memory (`activation_bytes`) for more time. First layers, because those after them are
+        done, and their activations gone, when these are recomputed.
 
         Raises ModelError for more layers than can be recomputed, as with prefix tuning.
         """
@@ -194,9 +196,6 @@ def recomputable_layers(model: PreTrainedModel | PeftModel) -> list[GradientChec
         return []
     causal_lm: PreTrainedModel = model.get_base_model() if isinstance(model, PeftModel) else model
     return [module for module in causal_lm.get_decoder().modules() if isinstance(module, GradientCheckpointingLayer)]
-
-
-M = TypeVar("M")
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ PROMPT_TOKENS = 256
 """Length of the longest prompt that is assumed where the data set sets no `max_tokens`."""
 
 PLANNED_SHARE = 0.85
-"""Of the memory that is free, what a plan may take: plans have been 84 to 116 % of what was measured."""
+"""Of the memory that is free, what a plan may take: plans have been 88 to 117 % of peaks (docs/performance.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,7 @@ def stage_plan(recipe: Recipe, stage: Stage, base: CausalLM, trained: CausalLM, 
         own = _named(critic.start, base) if critic.start else trained
         plan += trained_plan(own, "critic", is_frozen_shared=not critic.start)
     if settings.restart:
-        start = sum(held.num_bytes for held in reference_plan(trained) if held.during == "always")
-        plan.append(Held(what="weights that rounds start from", of="policy", num_bytes=start))
+        plan.append(replace(reference_plan(trained)[0], what="weights that rounds start from", of="policy"))
     if settings.kl is not None or "reference_logprobs" in algorithm.needs:
         plan += reference_plan(trained)
     plan += _beside(recipe, stage, base)

@@ -24,7 +24,7 @@ print(fewest)
 """
 HELD = """
 import resource, torch
-from lydian.models.allocator import keep_freed_memory, return_freed_memory
+from lydian.models.allocator import freed_bytes, keep_freed_memory, return_freed_memory
 keep_freed_memory()
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize() >> 20
@@ -33,7 +33,8 @@ pins = [torch.ones(3) for _ in range(9)]
 held = resident()
 del blocks
 kept = resident()
-print(held - kept, int(return_freed_memory({above} << 20)), kept - resident())
+freed = freed_bytes() >> 20
+print(held - kept, freed, int(return_freed_memory({above} << 20)), kept - resident(), freed - (freed_bytes() >> 20))
 """
 TUNE = "from lydian.models.allocator import keep_freed_memory; assert keep_freed_memory() is {}"
 
@@ -64,7 +65,8 @@ def test_a_gigabyte_of_freed_memory_is_given_back(num: int, above: int, is_retur
     environment = {k: v for k, v in os.environ.items() if k not in ("GLIBC_TUNABLES", "THP_MEM_ALLOC_ENABLE")}
     command = [sys.executable, "-c", HELD.format(num=num, above=above)]
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    left_alone, found, given_back = map(int, done.stdout.split())
+    left_alone, freed, found, given_back, fewer_freed = map(int, done.stdout.split())
+    assert 16 * num - 32 < freed < 16 * num + 200
     assert left_alone < 32
     assert found == is_returned
-    assert given_back > 1000 if is_returned else given_back < 8
+    assert given_back > 1000 < fewer_freed if is_returned else given_back < 8 > fewer_freed

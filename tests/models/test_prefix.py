@@ -162,12 +162,13 @@ def test_it_is_read_by_peft_alone_and_continued(tmp_path):
 
 
 def test_recomputed_layers_would_drop_it():
-    """transformers passes no cache where it recomputes activations. A critic with a prefix recomputes none."""
+    """transformers passes no cache where it recomputes activations. A critic recomputes what its
+    policy does, with a prefix nothing."""
     policy = Policy(prefixed("llama"))
     policy.recompute(0)
     with pytest.raises(ModelError, match="activations to recompute"):
         policy.recompute(1)
     base = Policy(make("llama"))
     base.recompute(3)
-    critic = _critic(prefixed("llama"), base, Head("value", 32))
-    assert (base.num_recomputed, critic.num_recomputed) == (3, 0)
+    plain, critic = (_critic(model, base, Head("value", 32)) for model in (make("llama"), prefixed("llama")))
+    assert (base.num_recomputed, plain.num_recomputed, critic.num_recomputed) == (3, 3, 0)

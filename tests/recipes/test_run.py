@@ -15,9 +15,12 @@ import torch
 
 from lydian.errors import RunError
 from lydian.evaluation.records import EvalReport
+from lydian.models.allocator import held_bytes
 from lydian.models.load import load_model
 from lydian.models.weights import tensors_digest
+from lydian.recipes import run as run_module
 from lydian.recipes.run_dir import read_json
+from lydian.training.loop import Position, train
 from tests.recipes.killing import RECIPE, SFT, STAGES, Kill, run, run_until_killed
 
 RUN_DIR = "lydian.recipes.run_dir:RunDir"
@@ -290,11 +293,22 @@ def test_wherever_the_disk_is_full(nth: int, run_on_full_disk: Callable, whole_s
     assert_same_run(tmp_path / "run", whole_short)
 
 
-def test_a_run_in_less_memory_gives_the_same(short: str, whole_short: Path, tmp_path: Path) -> None:
-    """Activations of all layers but the last are recomputed: the same numbers, step by step, and the run says so."""
+def test_a_run_in_less_memory_gives_the_same(
+    short: str, whole_short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Activations of all layers but the last are recomputed: the same numbers, step by step, and the run says so. Freed
+    memory goes back whenever the process holds more than before it loaded anything."""
+    bounds = []
+
+    def trained(*args: Any, most_held: float, **settings: Any) -> Position:
+        bounds.append(most_held)
+        return train(*args, most_held=most_held, **settings)
+
+    monkeypatch.setattr(run_module, "train", trained)
     run(short.replace("[model]\n", "[engine]\nmemory_gib = 0.1\n[model]\nmemory_gib = 0.001\n"), tmp_path / "run")
     weights = [contents(out, "models/**/*.safetensors") for out in (tmp_path / "run", whole_short)]
     assert weights[0] == weights[1] != {}
+    assert len(bounds) == 1 and bounds[0] < held_bytes()
     assert rows_of(tmp_path / "run" / "metrics.jsonl") == rows_of(whole_short / "metrics.jsonl")
     (told,) = (row for row in rows_of(tmp_path / "run" / "events.jsonl") if row["kind"] == "memory")
     assert "activations of 3 layers are recomputed" in told["message"]
