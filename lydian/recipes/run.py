@@ -220,7 +220,7 @@ class _Run:
         self.run.trim_metrics(stage=stage.name, step=start.step)
         self._note(stage, "precision", self._precision())
         self._note(stage, "memory", plan.summary)
-        summary = f"{stage.name}: {ALGORITHMS[stage.algorithm].summary}; memory {plan.summary}"
+        summary = f"{stage.name}: {ALGORITHMS[stage.algorithm].summary} Memory: {plan.summary}."
         self.console.print(summary, highlight=False, markup=False)
 
         def save(position: Position, *, is_done: bool = False) -> None:
