@@ -29,7 +29,7 @@ keep_freed_memory()
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize() >> 20
 blocks = [torch.ones(1 << 22) for _ in range({num})]
-pins = [torch.ones(3) for _ in range(9)]
+pin = torch.ones(1 << 22)  # above the blocks, so that the heap cannot just end lower
 held = resident()
 del blocks
 kept = resident()
