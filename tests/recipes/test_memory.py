@@ -149,7 +149,7 @@ def test_layers_are_recomputed_until_updates_fit(recipe_of):
     sizes = [updates(one) for one in found]
     assert sizes == sorted(sizes, reverse=True) and sizes[2] <= 0.6 * whole and sizes[3] > 0.01 * whole
     assert all(("more than the limit" in one.summary) is (one.peak > one.limit) for one in found)
-    assert found[3].peak > found[3].limit and found[0].peak > found[0].limit * 0.5
+    assert found[3].peak > found[3].limit
     assert f"activations of 2,048 tokens, {numbers[2]} of 4 layers recomputed" in str(found[2].held)
     assert f"activations of {numbers[2]} layers are recomputed" in found[2].summary
     assert plan_of(recipe_of(), free=int(1.01 * whole / PLANNED_SHARE)).num_recomputed == 0
@@ -170,10 +170,13 @@ def test_freed_memory_is_kept_where_there_is_room(recipe_of):
 
 
 def test_a_stage_plans_the_adapter_that_it_goes_on_with(recipe_of):
-    """Of two stages the second trains the first one's LoRA of rank 16: moments of 163,840 numbers for both."""
+    """Of two stages the second trains the first one's LoRA of rank 16: moments of 163,840 numbers for both, and the
+    activations of layers whose own weights are frozen."""
     recipe = recipe_of()
     (stage,) = recipe.stages
     first = replace(stage, name="first", adapter=AdapterSettings(rank=16, alpha=32.0))
     lines = memory_lines(replace(recipe, stages=(first, replace(stage, start="first"))))
     assert sum(line.split()[:4] == ["1.2", "MiB", "policy:", "moments"] for line in lines) == 2
-    assert "activations of 2,048 tokens" in " ".join(lines)
+    activations = [line.split()[:2] for line in lines if "activations of 2,048 tokens" in line]
+    (whole,) = (line.split()[:2] for line in memory_lines(recipe) if "activations of 2,048 tokens" in line)
+    assert activations == [activations[0]] * 2 and float(activations[0][0]) < float(whole[0])
