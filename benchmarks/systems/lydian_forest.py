@@ -59,8 +59,8 @@ def load(config: dict[str, Any]) -> Commands:
         items,
         site_weights(items, "token_mean"),
         layout=config["layout"],
-        row_tokens=batching.row_tokens,
         batch_tokens=batching.batch_tokens,
+        row_tokens=batching.row_tokens,
     )
     planted = sum(forest.num_tokens for forest in forests)
 

@@ -142,22 +142,23 @@ def plant(
     weights: Mapping[str, float],
     *,
     layout: Layout = "shared",
-    row_tokens: int = 2048,
     batch_tokens: int = 2048,
+    row_tokens: int | None = None,
 ) -> list[Forest]:
     """Lays sequences out for the model: trees packed into rows, rows grouped into micro-batches.
 
     items         sequences and pairs; ids unique. A pair never leaves its micro-batch
     weights       sequence id → weight of each of its trained tokens (`site_weights` over the whole step)
-    row_tokens    budget of a row, at most batch_tokens; a longer sequence gets a longer row of its own
     batch_tokens  budget of a forest, padding included; at least one row
+    row_tokens    budget of a row; by default, and at most, batch_tokens. A longer sequence gets a longer row of its own
 
     Sequences of one group share what they begin with, and all sequences of a row share what all of the step begin with.
     Every trained token of every sequence becomes exactly one site of exactly one forest.
     """
     if not items:
         return []
-    sequences, row_tokens = sequences_of(items), min(row_tokens, batch_tokens)
+    sequences = sequences_of(items)
+    row_tokens = batch_tokens if row_tokens is None else min(row_tokens, batch_tokens)
     if len({s.id for s in sequences}) != len(sequences):
         raise _layout_error("plant", "two sequences with one id", "unique ids within a step", "Number the samples.")
     plots = [plot for group in _units_by_group(items, layout) for plot in _plots(group, layout, row_tokens)]

@@ -125,7 +125,7 @@ def the_first_update_of_a_round_has_kl_zero() -> Finding:
 
 def any_split_gives_the_same_gradient() -> Finding:
     """A step in one forward pass, and the same step with every sequence in a pass of its own."""
-    whole, split = (_sft_gradient(Batching(row_tokens=n, batch_tokens=n)) for n in (4096, 1))
+    whole, split = (_sft_gradient(Batching(batch_tokens=n)) for n in (4096, 1))
     return _small(((whole - split).norm() / whole.norm()).item(), "{:.1e} of the gradient")
 
 

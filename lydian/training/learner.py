@@ -44,14 +44,13 @@ ReferenceLogprobs = Literal["live", "cached"]
 class Batching:
     """How a step is cut into forward passes; changes speed and memory, never the gradient.
 
-    row_tokens    budget of one row of packed trees, at most batch_tokens; of a larger group, the prompt is computed
-                  more than once
-    batch_tokens  budget of one forward and backward pass, whose rows are padded to the longest: a pass of one row, the
-                  default, pads nothing
+    batch_tokens  budget of one forward and backward pass, whose rows are padded to the longest
+    row_tokens    budget of one row of packed trees; by default, and at most, batch_tokens: a pass of one row pads
+                  nothing. Of a group that is larger than a row, the prompt is computed more than once
     """
 
-    row_tokens: int = 2048
     batch_tokens: int = 2048
+    row_tokens: int | None = None
 
 
 class Learner:
@@ -241,8 +240,8 @@ class Learner:
             items,
             weights,
             layout=self.policy.layout,
-            row_tokens=self._batching.row_tokens,
             batch_tokens=self._batching.batch_tokens,
+            row_tokens=self._batching.row_tokens,
         )
         return [forest.to(self.policy.device) for forest in forests]
 

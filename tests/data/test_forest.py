@@ -104,6 +104,14 @@ def test_sharing_computes_common_prefixes_once():
     assert sum(f.num_tokens for f in plant(items, weights, layout="packed", row_tokens=52)) == 52
 
 
+def test_a_row_may_hold_what_a_pass_may():
+    """Prompt of 10, four answers of 700: 2,810 tokens, computed once where a pass holds as many."""
+    items = [seq(str(k), tuple(range(10, 20)), (k, *range(699))) for k in range(4)]
+    weights = site_weights(items, "token_mean")
+    assert [f.tokens.shape for f in plant(items, weights, batch_tokens=2810)] == [(1, 2810)]
+    assert [f.tokens.shape for f in plant(items, weights, batch_tokens=2809)] == [(1, 1410), (1, 1410)]
+
+
 def test_what_all_sequences_begin_with_stands_once_a_row():
     """Two groups, of (5, 6) with 8 9 or 7 4 after it and of (5, 6) with 3: by hand, the larger first. 2 of 3⅔ tokens
     are common; a row of 7 holds both, without sharing 6 + 3."""

@@ -147,7 +147,7 @@ def by_hand(made: Teacher, items: list[Sequence], num_tokens: int) -> tuple[floa
 
 
 @pytest.mark.parametrize("layout", ["shared", "single"])
-@pytest.mark.parametrize("batching", [Batching(), Batching(row_tokens=1, batch_tokens=1)])
+@pytest.mark.parametrize("batching", [Batching(), Batching(batch_tokens=1)])
 def test_the_learners_gradient_is_the_kl_by_hand(layout: str, batching: Batching):
     """Whatever the split, and whatever layout the teacher needs."""
     made = teacher()

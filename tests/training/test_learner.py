@@ -114,7 +114,7 @@ def test_any_split_gives_the_same_loss_and_gradient(case: str):
     reference, so that what couples a step (KTO's KL, AOT's order, BCO's shift) is not zero."""
     objective, normaliser, items = CASES[case]
     results = []
-    for batching in (Batching(row_tokens=512, batch_tokens=4096), Batching(row_tokens=1, batch_tokens=1)):
+    for batching in (Batching(row_tokens=512, batch_tokens=4096), Batching(batch_tokens=1)):
         trainer = learner(objective, normaliser, batching=batching, constant=10.0)
         moved(trainer)
         statistics = trainer.accumulate(items())

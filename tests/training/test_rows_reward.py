@@ -20,7 +20,7 @@ from lydian.training.settings import StageSettings
 from lydian.training.stage import make_learner
 from tests.training.toys import STOP, Letters, ids_of, llama
 
-BATCHINGS = [Batching(), Batching(row_tokens=12, batch_tokens=12)]
+BATCHINGS = [Batching(), Batching(batch_tokens=12)]
 
 
 def ask(text: str) -> tuple[Message, ...]:
