@@ -35,7 +35,8 @@ Columns = Annotated[list[str] | None, typer.Option(help="Another column name: co
 Spread = Annotated[list[str] | None, typer.Option(help="A column that holds one reply, or a list; repeatable.")]
 Labels = Annotated[list[str] | None, typer.Option(help="What a word of the labels means: up=true; repeatable.")]
 Rewrite = Annotated[
-    list[str] | None, typer.Option(help="Change the replies first, as sed does: s/PATTERN/REPLACEMENT/; repeatable.")
+    list[str] | None,
+    typer.Option(help="Change the replies first, wherever it fits: s/PATTERN/REPLACEMENT/; repeatable."),
 ]
 
 
@@ -58,7 +59,7 @@ def pairs(
     """Build preference pairs, feedback or best replies from judged ones.
 
     Replies to one prompt by one judge are compared. Says what was left out and why, and whether the chosen replies are
-    systematically longer.
+    systematically longer. Exit code 1 if nothing came of it.
     """
     from lydian.data.atomic import write_atomically
     from lydian.data.pair_rules import PairRules
@@ -81,12 +82,18 @@ def pairs(
     if as_json:
         row = built.report.as_row() | {"kind": kind, "out": str(out), "skipped": [list(entry) for entry in skipped]}
         typer.echo(json.dumps(row, ensure_ascii=False, indent=2))
-        return
-    for line in report_lines(built.report, kind):
+    else:
+        _print_report(built.report, kind, skipped)
+        typer.echo(f"written to     {out}")
+    if not built.items:
+        raise typer.Exit(1)
+
+
+def _print_report(report: BuildReport, kind: str, skipped: Sequence[tuple[str, str]]) -> None:
+    for line in report_lines(report, kind):
         typer.echo(line)
     for place, reason in skipped:
         typer.echo(f"skipped        {place}: {reason}")
-    typer.echo(f"written to     {out}")
 
 
 def report_lines(report: BuildReport, kind: str) -> list[str]:

@@ -87,7 +87,7 @@ def _judge(name: str | None, settings: list[str], problems: Sequence[Problem], k
         if keep == "correct":
             _refuse("--keep correct", "no --verifier", "one that says what is correct", "Write --verifier math.")
         return None
-    judge = named_verifier(name, settings, command="lydian distill")
+    judge = named_verifier(name, settings, command="lydian respond")
     for problem in problems:
         judge.check(problem)
     return judge

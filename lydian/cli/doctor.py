@@ -18,6 +18,8 @@ EXTRAS = {
     "math": ("math_verify", "math-verify", "the `math` verifier"),
     "gguf": ("gguf", "gguf", "`lydian fetch` and GGUF models"),
     "hub": ("datasets", "datasets", "data sets from the hub"),
+    "quantised": ("bitsandbytes", "bitsandbytes", "a base in 4 bits under an adapter"),
+    "reasoning": ("reasoning_gym", "reasoning-gym", "the `reasoning_gym` benchmark and verifier"),
 }
 """Extra → module, package, what it is for."""
 

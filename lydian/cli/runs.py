@@ -195,6 +195,8 @@ def compare(
         typer.echo(comparison_lines(comparison))
         typer.echo(details_text(before, after, comparison, ks or ()))
         return
+    if strata:
+        _refuse("--strata", f"a table of {', '.join(names)}", "the comparison of two evaluations", "Name two.")
     import json
 
     from lydian.report.overview import overview, overview_markdown, overview_text

@@ -122,8 +122,11 @@ def _judge(rule: Rule, name: str, report: EvalReport | None, baseline: EvalRepor
         return verdict(share <= rule.bound, f"{share:.1%} of samples {rule.quantity}, at most {rule.bound:.1%} allowed")
     if report.num_failed == len(report.records):
         return verdict(False, "not measured: no sample could be judged")
+    num_problems = report.spec.num_problems
     if rule.quantity == "accuracy":
         accuracy = report.accuracy()
+        if num_problems - accuracy.num > UNJUDGED_LIMIT * num_problems:
+            return verdict(False, f"not measured: {num_problems - accuracy.num} problems have no judged sample")
         return verdict(
             accuracy.low >= rule.bound, f"{_show(accuracy)}; must lie above {100 * rule.bound:.1f} %", accuracy
         )
@@ -133,8 +136,7 @@ def _judge(rule: Rule, name: str, report: EvalReport | None, baseline: EvalRepor
         return verdict(False, "not measured: no sample of the baseline could be judged")
     comparison = compare(baseline, report)
     difference = comparison.difference
-    share_left_out = len(comparison.left_out) / report.spec.num_problems
-    if share_left_out > UNJUDGED_LIMIT:
+    if len(comparison.left_out) > UNJUDGED_LIMIT * num_problems:
         return verdict(False, f"not measured: {len(comparison.left_out)} problems have no judged sample in both")
     least = rule.bound if rule.quantity == "gain" else -rule.bound
     # 1e-12: a bound written in decimals is met by the same number computed in binary

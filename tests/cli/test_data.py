@@ -59,6 +59,7 @@ def test_replies_are_rewritten_before_they_are_compared(rows: str, tmp_path: Pat
     assert [(p.chosen, p.rejected) for p in load_preferences(out).items] == [("twO", "three")]
     result = lydian("pairs", rows, "--out", str(out), *NAMES, *WORDS, "--rewrite", "s/.*(two|three)/x/")
     assert "1 repeated" in result.output and "built          0 pairs" in result.output
+    assert result.exit_code == 1
 
 
 @pytest.mark.parametrize("rule", ["", "s", "s/a", "s/a/b", "s/a/b/g", "s//b/", "s/(/b/", "s/a/\\1/", "saabaa"])

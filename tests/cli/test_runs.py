@@ -149,6 +149,8 @@ def test_compare_pairs_two_evaluations(tmp_path: Path) -> None:
     result = lydian("compare", str(tmp_path / "a.json"), str(tmp_path / "b.records.jsonl"), "--strata", "level")
     assert result.exit_code == 0, result.output
     assert "+50.0" in result.output and "McNemar" in result.output and "level 1" in result.output
+    table = lydian("compare", str(tmp_path / "a.json"), "--strata", "level")
+    assert table.exit_code == 2 and "--strata" in table.stderr
 
 
 def test_compare_refuses_unlike_specs(tmp_path: Path) -> None:

@@ -59,6 +59,9 @@ def test_what_was_not_measured_fails(make_report) -> None:
     assert not left_out.passed and "25 problems" in left_out.reason
     assert left_out.as_row()["measured"] == "not measured"
     assert not judge("echo: accuracy >= 1pt", make_report(["f"] * 5)).passed
+    unjudged = judge("echo: accuracy >= 1pt", make_report(["f"] * 2 + ["c"] * 98))
+    assert not unjudged.passed and "2 problems" in unjudged.reason
+    assert judge("echo: accuracy >= 1pt", make_report(["f"] + ["c"] * 99)).passed  # 1 % is let through
 
 
 def test_rules_on_one_report(make_report) -> None:
