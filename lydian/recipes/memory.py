@@ -68,6 +68,11 @@ class StagePlan:
         return min(int(self.peak / PLANNED_SHARE), self.limit) if self.is_kept else 0
 
     @property
+    def most_in_training(self) -> int:
+        """The same between steps, where nothing but another step comes: what is not kept may grow to the limit."""
+        return self.most_held or self.limit
+
+    @property
     def summary(self) -> str:
         """One line."""
         parts = [f"{in_units(self.peak)} at most by plan"]

@@ -237,8 +237,8 @@ class _Run:
         source.load(learner.weights())
         journal = RunJournal(self.run, stage.name, self.template, self.ticker, save)
         seed = derived_seed(self.recipe.seed, stage.name)
-        most_held = self.held + plan.most_held
-        end = train(learner, source, stage.settings, journal, seed=seed, start=start, most_held=most_held)
+        bounds = {"most_held": self.held + plan.most_held, "most_in_training": self.held + plan.most_in_training}
+        end = train(learner, source, stage.settings, journal, seed=seed, start=start, **bounds)
         save(end, is_done=True)
 
     def _learner(self, stage: Stage) -> AnyLearner:

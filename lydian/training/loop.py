@@ -27,9 +27,6 @@ from lydian.rollout.engine import Progress
 from lydian.training.collect import Collected, Source, permutation
 from lydian.training.settings import StageSettings
 
-RETURN_STEPS = 8
-"""Freed memory goes back to the system after so many steps: texts of other lengths leave gaps of their own."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
@@ -178,12 +175,14 @@ def train(
     seed: int = 0,
     start: Position | None = None,
     most_held: float = math.inf,
+    most_in_training: float = math.inf,
 ) -> Position:
     """Runs a stage from `start` to its end, which it returns. A round ends early after an epoch that moved the policy
     farther than `target_kl`.
 
-    most_held  bytes of this process above which freed memory goes back to the system, before and after sampling and
-               every few steps, and at the end
+    most_held         bytes of this process above which freed memory goes back to the system, before and after sampling
+                      and at the end
+    most_in_training  the same after a step: texts of other lengths leave gaps of their own in the heap
 
     The learner's weights at the end are the stage's result; `source` has the last published version loaded. Raises
     what its parts raise; whatever was checkpointed stays good.
@@ -205,8 +204,7 @@ def train(
             share = (index + 0.5) / len(batches)
             statistics |= learner.step(share if settings.restart else (round + share) / settings.rounds)
             step += 1
-            if step % RETURN_STEPS == 0:
-                give_back()
+            return_freed_memory(most_in_training)
             drift = drift.after(batches[index], statistics)
             has_drifted = False
             if (index + 1) % (len(batches) // settings.epochs) == 0:

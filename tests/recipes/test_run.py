@@ -296,19 +296,20 @@ def test_a_run_in_less_memory_gives_the_same(
     short: str, whole_short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Activations of all layers but the last are recomputed: the same numbers, step by step, and the run says so. Freed
-    memory goes back whenever the process holds more than before it loaded anything."""
+    memory goes back around sampling whenever the process holds more than before it loaded anything, after a step
+    0.001 GiB more than that."""
     bounds = []
 
-    def trained(*args: Any, most_held: float, **settings: Any) -> Position:
-        bounds.append(most_held)
-        return train(*args, most_held=most_held, **settings)
+    def trained(*args: Any, most_held: float, most_in_training: float, **settings: Any) -> Position:
+        bounds.append((most_held, most_in_training))
+        return train(*args, most_held=most_held, most_in_training=most_in_training, **settings)
 
     monkeypatch.setattr(run_module, "train", trained)
     monkeypatch.setattr(run_module, "held_bytes", lambda: 7)
     run(short.replace("[model]\n", "[engine]\nmemory_gib = 0.1\n[model]\nmemory_gib = 0.001\n"), tmp_path / "run")
     weights = [contents(out, "models/**/*.safetensors") for out in (tmp_path / "run", whole_short)]
     assert weights[0] == weights[1] != {}
-    assert bounds == [7]
+    assert bounds == [(7, 7 + int(0.001 * 2**30))]
     assert rows_of(tmp_path / "run" / "metrics.jsonl") == rows_of(whole_short / "metrics.jsonl")
     (told,) = (row for row in rows_of(tmp_path / "run" / "events.jsonl") if row["kind"] == "memory")
     assert "activations of 3 layers are recomputed" in told["message"]

@@ -264,11 +264,11 @@ def test_without_a_target_every_epoch_is_trained():
     assert len(diary.steps) == 9 and "epoch_kl" not in diary.steps[-1][2]
 
 
-def test_freed_memory_goes_back_around_sampling_every_eight_steps_and_at_the_end(monkeypatch):
-    """Five rounds of four steps: twice before each, after the 8th and 16th step, and once more."""
+def test_freed_memory_goes_back_around_sampling_and_at_the_end_and_above_another_bound_after_steps(monkeypatch):
+    """Two rounds of two steps: twice before each and once at the end, and after each step above the bound for steps."""
     asked = []
     monkeypatch.setattr(loop, "return_freed_memory", lambda above: asked.append((above, len(learner.batches()))))
-    learner, settings = Notes(), StageSettings(rounds=5, batch_size=2)
-    train(learner, Fixed([8]), settings, seed=0, most_held=5)
-    assert len(learner.batches()) == 20
-    assert asked == [(5, num) for num in (0, 0, 4, 4, 8, 8, 8, 12, 12, 16, 16, 16, 20)]
+    learner, settings = Notes(), StageSettings(rounds=2, batch_size=4)
+    train(learner, Fixed([8]), settings, seed=0, most_held=5, most_in_training=7)
+    assert len(learner.batches()) == 4
+    assert asked == [(5, 0), (5, 0), (7, 1), (7, 2), (5, 2), (5, 2), (7, 3), (7, 4), (5, 4)]
