@@ -35,7 +35,7 @@ PART_COPIES = 3
 
 HEAP_GAPS = 0.25
 """Of a pass's activations, what a CPU's heap holds more: gaps between what lives on, where no block of the next pass
-fits. Measured: see the plans beside peaks in docs/performance.md."""
+fits, and which do not go back to the system either. Measured: see the plans beside peaks in docs/performance.md."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,11 +143,14 @@ def passes_plan(
     recomputed = f", {num_recomputed} of {shape.layers} layers recomputed" if num_recomputed else ""
     sizes = {
         f"activations of {tokens:,} tokens{recomputed}": activations,
-        "gaps in the heap": 0 if torch.cuda.is_available() else int(HEAP_GAPS * activations),
         "logits of a chunk": logprob_bytes(shape, tokens=tokens),
         "bfloat16 copies": 2 * num_parameters * is_bfloat16,
     }
-    return [Held(what=what, of="policy", num_bytes=size, during="updates") for what, size in sizes.items() if size]
+    held = [Held(what=what, of="policy", num_bytes=size, during="updates") for what, size in sizes.items() if size]
+    if not torch.cuda.is_available():
+        gaps = int(HEAP_GAPS * activations)
+        held.append(Held(what="gaps in the heap", of="policy", num_bytes=gaps, during="always"))
+    return held
 
 
 def published_bytes(model: nn.Module) -> int:

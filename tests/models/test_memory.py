@@ -199,7 +199,9 @@ def test_passes_leave_gaps_in_a_cpu_s_heap(monkeypatch):
     activations = activation_bytes(shape, tokens=3)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     planned = {"activations of 3 tokens": activations, "gaps in the heap": activations // 4, "logits of a chunk": 560}
-    assert by_name(passes_plan(shape, is_bfloat16=False, **settings)) == planned
+    plan = passes_plan(shape, is_bfloat16=False, **settings)
+    assert by_name(plan) == planned
+    assert {h.what for h in plan if h.during == "always"} == {"gaps in the heap"}
     assert by_name(passes_plan(shape, is_bfloat16=True, **settings))["bfloat16 copies"] == 100
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert "gaps in the heap" not in by_name(passes_plan(shape, is_bfloat16=False, **settings))
